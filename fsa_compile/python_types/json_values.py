@@ -71,7 +71,7 @@ class _Reader(checks.UnionReader):
                 return self._either(shape, raw, place)
             case shapes.Many():
                 items = [self.read(shape.item, x, f"{place}[{i}]") for i, x in enumerate(_list(raw, place))]
-                return checks.many(shape, items, place)
+                return checks.collected(shape, items, place)
             case shapes.Row():
                 items = _list(raw, place)
                 if len(items) != len(shape.items):
@@ -80,7 +80,9 @@ class _Reader(checks.UnionReader):
             case shapes.Mapping():
                 return self._mapping(shape, raw, place)
             case shapes.Record():
-                return self._row(shape, raw, place) if shape.kind == "row" else self._record(shape, raw, place)
+                if shape.kind == "row":
+                    return self._row(shape, raw, place)
+                return checks.record(shape, _object(raw, place), self.read, place, "key")
 
     def _either(self, shape: shapes.Either, raw: Any, place: str) -> Any:
         members = shape.members
@@ -101,23 +103,13 @@ class _Reader(checks.UnionReader):
         for name, below in _object(raw, place):
             as_key = _Number(name) if isinstance(key, shapes.Number) else name
             out[self.read(key, as_key, f"{place}{{key}}")] = self.read(shape.value, below, f"{place}{{{name!r:.30}}}")
-        return checks.mapping(shape, out, place)
+        return checks.collected(shape, out, place)
 
     def _row(self, shape: shapes.Record, raw: Any, place: str) -> Any:
         items = _list(raw, place)
         if not sum(f.required for f in shape.fields) <= len(items) <= len(shape.fields):
             raise TypeTextError(f"{len(items)} elements are the wrong number", place=place)
         values = {f.key: self.read(f.shape, x, f"{place}.{f.name}") for f, x in zip(shape.fields, items)}
-        return checks.built(shape.build, values, place)
-
-    def _record(self, shape: shapes.Record, raw: Any, place: str) -> Any:
-        fields = {f.key: f for f in shape.fields}
-        values = {}
-        for key, below in _object(raw, place):
-            if key not in fields or key in values:
-                raise TypeTextError(f"the key {key!r:.40} {'comes twice' if key in values else 'is unknown'}", place=place)
-            values[key] = self.read(fields[key].shape, below, f"{place}.{fields[key].name}")
-        checks.complete(shape, values, place)
         return checks.built(shape.build, values, place)
 
 
@@ -206,7 +198,7 @@ class _Writer:
                 return self.write(shape.inner, shape.unwrap(value), place)
             case shapes.Either():
                 return checks.first(shape.members, lambda member: self.write(member, value, place), place)
-            case shapes.Many() if checks.is_a(value, shape.build):
+            case shapes.Many() if isinstance(value, shape.build):
                 checks.sized(shape, value, place)
                 return "[" + ", ".join([self.write(shape.item, x, f"{place}[]") for x in value]) + "]"
             case shapes.Row() if isinstance(value, tuple) and len(value) == len(shape.items):

@@ -87,7 +87,7 @@ class _Reader(checks.UnionReader):
                 return self.either(shape, self._ordered(shape, node), lambda member: self.read(member, node, place), node, place)
             case shapes.Many():
                 items = self._elements(shape, node, place)
-                return checks.many(shape, [self.read(shape.item, x, f"{place}[{i}]") for i, x in enumerate(items)], place)
+                return checks.collected(shape, [self.read(shape.item, x, f"{place}[{i}]") for i, x in enumerate(items)], place)
             case shapes.Row():
                 items = node.elts if isinstance(node, ast.Tuple) else self._wrong(node, "a tuple", place)
                 if len(items) != len(shape.items):
@@ -96,7 +96,7 @@ class _Reader(checks.UnionReader):
             case shapes.Mapping():
                 pairs = self._pairs(node, place)
                 out = {self.read(shape.key, k, f"{place}{{key}}"): self.read(shape.value, v, f"{place}{{}}") for k, v in pairs}
-                return checks.mapping(shape, out, place)
+                return checks.collected(shape, out, place)
             case shapes.Record():
                 return self._record(shape, node, place)
 
@@ -219,14 +219,7 @@ class _Reader(checks.UnionReader):
             if call.args:
                 self._wrong(node, "arguments by name", place)
             pairs = [(k.arg, k.value) for k in call.keywords]
-        fields = {f.key: f for f in shape.fields}
-        values: dict[str, Any] = {}
-        for key, below in pairs:
-            if key not in fields or key in values:
-                raise TypeTextError(f"the argument {key!r:.40} {'comes twice' if key in values else 'is unknown'}", place=place)
-            values[key] = self.read(fields[key].shape, below, f"{place}.{fields[key].name}")
-        checks.complete(shape, values, place)
-        return checks.built(shape.build, values, place)
+        return checks.record(shape, pairs, self.read, place, "argument")
 
 
 def _is_constant(node: ast.AST, kind: type) -> bool:
@@ -282,7 +275,7 @@ class _Writer:
                 return f"{shapes.constructor(shape.type)}({self.write(shape.inner, shape.unwrap(value), place)})"
             case shapes.Either():
                 return checks.first(shape.members, lambda member: self.write(member, value, place), place)
-            case shapes.Many() if checks.is_a(value, shape.build):
+            case shapes.Many() if isinstance(value, shape.build):
                 checks.sized(shape, value, place)
                 return _collected(shape, [self.write(shape.item, x, f"{place}[]") for x in value])
             case shapes.Row() if isinstance(value, tuple) and len(value) == len(shape.items):

@@ -14,6 +14,7 @@ from fsa_compile.python_types.shapes import Shape
 from fsa_compile.python_types.type_errors import TypeTextError, UnwritableError
 
 T = TypeVar("T")
+V = TypeVar("V")
 _TYPES: dict[str, type] = {"int": int, "float": float, "Decimal": Decimal}
 _UNTYPED: dict[type, Shape] = {
     type(None): shapes.Nothing(), bool: shapes.Truth(), int: shapes.Number("int"), float: shapes.Number("float"),
@@ -58,11 +59,6 @@ def untyped(value: Any, place: str) -> Shape:
         if isinstance(value, kind):
             return shape
     raise TypeTextError(f"{shown(value)} is none of None, bool, int, float, str, list and dict", place=place)
-
-
-def is_a(value: Any, kind: type) -> bool:
-    """Whether a value is an instance of a type."""
-    return isinstance(value, kind)
 
 
 def is_number(shape: shapes.Number, value: Any) -> bool:
@@ -173,14 +169,9 @@ class UnionReader:
             raise
 
 
-def many(shape: shapes.Many, items: list[Any], place: str) -> Any:
-    """A collection of elements."""
-    return sized(shape, shape.build(items), place)
-
-
-def mapping(shape: shapes.Mapping, pairs: dict[Any, Any], place: str) -> dict[Any, Any]:
-    """A dict of the type that is asked for."""
-    return sized(shape, shape.build(pairs), place)
+def collected(shape: shapes.Many | shapes.Mapping, parts: Any, place: str) -> Any:
+    """A collection, or a dict, of the type that is asked for."""
+    return sized(shape, shape.build(parts), place)
 
 
 def sized(shape: shapes.Many | shapes.Mapping, value: Any, place: str) -> Any:
@@ -195,6 +186,20 @@ def complete(shape: shapes.Record, values: dict[str, Any], place: str) -> None:
     for field in shape.fields:
         if field.required and field.key not in values:
             raise TypeTextError(f"the field {field.key!r} is missing", place=place)
+
+
+def record(
+    shape: shapes.Record, pairs: Iterable[tuple[Any, V]], read: Callable[[Shape, V, str], Any], place: str, what: str
+) -> Any:
+    """The object of named parts of a text; `what` they are called in errors."""
+    fields = {f.key: f for f in shape.fields}
+    values: dict[str, Any] = {}
+    for key, below in pairs:
+        if key not in fields or key in values:
+            raise TypeTextError(f"the {what} {key!r:.40} {'comes twice' if key in values else 'is unknown'}", place=place)
+        values[key] = read(fields[key].shape, below, f"{place}.{fields[key].name}")
+    complete(shape, values, place)
+    return built(shape.build, values, place)
 
 
 def built(build: Callable[[Any], Any], values: Any, place: str) -> Any:
