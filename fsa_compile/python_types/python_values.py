@@ -275,7 +275,7 @@ class _Writer:
                 return f"{shapes.constructor(shape.type)}({self.write(shape.inner, shape.unwrap(value), place)})"
             case shapes.Either():
                 return checks.first(shape.members, lambda member: self.write(member, value, place), place)
-            case shapes.Many() if isinstance(value, shape.build):
+            case shapes.Many() if checks.is_a(value, shape.build):
                 checks.sized(shape, value, place)
                 return _collected(shape, [self.write(shape.item, x, f"{place}[]") for x in value])
             case shapes.Row() if isinstance(value, tuple) and len(value) == len(shape.items):

@@ -61,6 +61,11 @@ def untyped(value: Any, place: str) -> Shape:
     raise TypeTextError(f"{shown(value)} is none of None, bool, int, float, str, list and dict", place=place)
 
 
+def is_a(value: Any, kind: type) -> bool:
+    """Whether a value is an instance of a type."""
+    return isinstance(value, kind)
+
+
 def is_number(shape: shapes.Number, value: Any) -> bool:
     """Whether a value has the number's type; an int may stand for a float."""
     if isinstance(value, bool):
