@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import itertools
 import os
-import secrets
 import threading
 import weakref
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from fsa_compile.canonical.filter.piece_filter import PieceFilter
 from fsa_compile.canonical.filter.state_table import BLOCK, FilterTable, filter_table
 from fsa_compile.canonical.filter.token_filter import NONE, START, SplitterFilter, TokenFilter
 from fsa_compile.errors import ArtifactError, CallError, TokenizerError, naming
-from fsa_compile.inputs.files import open_regular
+from fsa_compile.inputs.files import open_regular, replacing
 from fsa_compile.tokenizers.load import load_tokenizer
 from fsa_compile.tokenizers.tokenizer import Tokenizer
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -189,14 +188,8 @@ class CanonicalTables:
         Raises:
           OSError: the file cannot be written.
         """
-        path = Path(path)
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        try:
-            with open(part, "wb") as file:
-                np.savez(file, allow_pickle=False, **_arrays(self))
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(Path(path)) as file:
+            np.savez(file, allow_pickle=False, **_arrays(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary | Tokenizer) -> CanonicalTables:
