@@ -266,6 +266,16 @@ class ConstraintArrays:
         return self.effects[np.asarray(self.arc_effect), 1]
 
     @property
+    def arc_add(self) -> np.ndarray:
+        """int32[A], what each arc adds to the register, made anew."""
+        return self.effects[np.asarray(self.arc_effect), 2]
+
+    @property
+    def arc_set(self) -> np.ndarray:
+        """int32[A], register of the target frame of each arc, made anew."""
+        return self.effects[np.asarray(self.arc_effect), 3]
+
+    @property
     def arc_cost(self) -> np.ndarray:
         """int32[A], cost of each arc, made anew."""
         return self.effects[np.asarray(self.arc_effect), 4]
