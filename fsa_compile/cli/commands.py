@@ -376,11 +376,11 @@ def _registry(args: argparse.Namespace) -> int:
                 made = CompiledItems.load(path)
             except ArtifactError:
                 raise error from None
-        inputs.written = registry.save(args.name or path.stem, made, replace=args.replace)
+        saved = registry.save(args.name or path.stem, made, replace=args.replace)
         if args.json:
-            print_json({"written": str(inputs.written)})
+            print_json({"written": str(saved)})
         else:
-            print(f"Wrote {inputs.written}.")
+            print(f"Wrote {saved}.")
         return 0
     if not args.folder.is_dir():
         raise ConstraintError("there is no such folder", where=str(args.folder), fix="registry add makes it.")
