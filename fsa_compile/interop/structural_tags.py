@@ -75,7 +75,6 @@ def triggered(
     Args:
       tags: each begins with exactly one of the triggers; their content is a tree already.
       triggers: none contains another.
-      pointer: of the triggers, for errors.
       ends: texts one of which ends it all; None: the end of the output does.
       without: texts that must not occur outside the tags.
       at_least_one: it begins with a tag.
