@@ -85,8 +85,15 @@ _REGULAR = np.zeros(0, np.int32)
 """Stands for the array of a regular constraint, which `__post_init__` puts in its place."""
 
 
-def _regular() -> np.ndarray:
-    return _REGULAR
+def _array(dtype: type, dimensions: int) -> Any:
+    """A field for an array that every constraint says."""
+    return dataclasses.field(metadata={"array": (dtype, dimensions)})
+
+
+def _regular(dtype: type, *shape: int | str) -> Any:
+    """A field for an array that is left out where it is 0 throughout and of this shape, as in regular constraints; letters are
+    those of the axes."""
+    return dataclasses.field(default_factory=lambda: _REGULAR, metadata={"array": (dtype, len(shape)), "shape": shape})
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -163,44 +170,44 @@ class ConstraintArrays:
     stop_ids: tuple[int, ...]
     source: str
     start: int
-    accept: np.ndarray
-    distance: np.ndarray
-    rows: np.ndarray
-    group_offset: np.ndarray
-    group_row: np.ndarray
-    group_next: np.ndarray
-    arc_offset: np.ndarray
-    arc_token: np.ndarray
-    arc_effect: np.ndarray
-    level_offset: np.ndarray
-    level_cost: np.ndarray
-    level_row: np.ndarray
-    group_push: np.ndarray = dataclasses.field(default_factory=_regular)
-    group_add: np.ndarray = dataclasses.field(default_factory=_regular)
-    group_set: np.ndarray = dataclasses.field(default_factory=_regular)
-    effects: np.ndarray = dataclasses.field(default_factory=_regular)
-    level_need: np.ndarray = dataclasses.field(default_factory=_regular)
-    level_slope: np.ndarray = dataclasses.field(default_factory=_regular)
-    need: np.ndarray = dataclasses.field(default_factory=_regular)
-    ladder: np.ndarray = dataclasses.field(default_factory=_regular)
-    increments: np.ndarray = dataclasses.field(default_factory=_regular)
-    push_offset: np.ndarray = dataclasses.field(default_factory=_regular)
-    push_symbol: np.ndarray = dataclasses.field(default_factory=_regular)
-    push_register: np.ndarray = dataclasses.field(default_factory=_regular)
-    symbol_ladder: np.ndarray = dataclasses.field(default_factory=_regular)
-    symbol_cost: np.ndarray = dataclasses.field(default_factory=_regular)
-    symbol_need: np.ndarray = dataclasses.field(default_factory=_regular)
-    symbol_slope: np.ndarray = dataclasses.field(default_factory=_regular)
-    keys: np.ndarray = dataclasses.field(default_factory=_regular)
-    guards: np.ndarray = dataclasses.field(default_factory=_regular)
-    twin: np.ndarray = dataclasses.field(default_factory=_regular)
-    wanted: np.ndarray = dataclasses.field(default_factory=_regular)
-    pop_guard: np.ndarray = dataclasses.field(default_factory=_regular)
-    pop_offset: np.ndarray = dataclasses.field(default_factory=_regular)
-    push_keys: np.ndarray = dataclasses.field(default_factory=_regular)
-    delta_offset: np.ndarray = dataclasses.field(default_factory=_regular)
-    delta: np.ndarray = dataclasses.field(default_factory=_regular)
-    temperature: np.ndarray = dataclasses.field(default_factory=_regular)
+    accept: np.ndarray = _array(np.bool_, 1)
+    distance: np.ndarray = _array(np.int32, 1)
+    rows: np.ndarray = _array(np.uint32, 2)
+    group_offset: np.ndarray = _array(np.int32, 1)
+    group_row: np.ndarray = _array(np.int32, 1)
+    group_next: np.ndarray = _array(np.int32, 1)
+    arc_offset: np.ndarray = _array(np.int32, 1)
+    arc_token: np.ndarray = _array(np.int32, 1)
+    arc_effect: np.ndarray = _array(np.int32, 1)
+    level_offset: np.ndarray = _array(np.int32, 1)
+    level_cost: np.ndarray = _array(np.int32, 1)
+    level_row: np.ndarray = _array(np.int32, 1)
+    group_push: np.ndarray = _regular(np.int32, "G")
+    group_add: np.ndarray = _regular(np.int32, "G")
+    group_set: np.ndarray = _regular(np.int32, "G")
+    effects: np.ndarray = _regular(np.int32, "N", 6)
+    level_need: np.ndarray = _regular(np.int32, "L")
+    level_slope: np.ndarray = _regular(np.int32, "N", 3)
+    need: np.ndarray = _regular(np.int32, "N")
+    ladder: np.ndarray = _regular(np.int32, "N", 4)
+    increments: np.ndarray = _regular(np.uint16, 0, "V")
+    push_offset: np.ndarray = _regular(np.int32, 2)
+    push_symbol: np.ndarray = _regular(np.int32, 0)
+    push_register: np.ndarray = _regular(np.int32, 0)
+    symbol_ladder: np.ndarray = _regular(np.int32, 0, 4)
+    symbol_cost: np.ndarray = _regular(np.int32, 0)
+    symbol_need: np.ndarray = _regular(np.int32, 0)
+    symbol_slope: np.ndarray = _regular(np.int32, 0, 3)
+    delta_offset: np.ndarray = _regular(np.int32, "N")
+    delta: np.ndarray = _regular(np.int32, 0)
+    keys: np.ndarray = _regular(np.uint32, 0, 0)
+    guards: np.ndarray = _regular(np.int32, 0, 4)
+    twin: np.ndarray = _regular(np.int32, 0)
+    wanted: np.ndarray = _regular(np.int32, 0, 2)
+    pop_guard: np.ndarray = _regular(np.int32, 0, 0)
+    pop_offset: np.ndarray = _regular(np.int32, 0, 0)
+    push_keys: np.ndarray = _regular(np.int32, 0)
+    temperature: np.ndarray = _regular(np.float32, 0)
     initial_push: int = 0
     context: int = 0
     max_pops: int = 0
@@ -210,14 +217,8 @@ class ConstraintArrays:
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        missing = [name for name in ARRAYS if getattr(self, name) is _REGULAR]
-        if missing and set(missing) <= set(_LEFT_OUT):
-            for name in missing:
-                object.__setattr__(self, name, np.zeros(_LEFT_OUT[name], ARRAYS[name][0]))
-        elif missing:
-            defaults = _regular_arrays(self)
-            for name in missing:
-                object.__setattr__(self, name, defaults[name])
+        for name in [name for name in ARRAYS if getattr(self, name) is _REGULAR]:
+            object.__setattr__(self, name, _regular_array(self, name))
         if self.is_canonical:  # contexts count on tokens that a tokenizer's filter may forbid
             object.__setattr__(self, "context", 0)
         for name in ARRAYS:
@@ -347,61 +348,12 @@ class ConstraintArrays:
         return np.flatnonzero(unpack_row(self.rows[row], self.vocab_size))
 
 
-ARRAYS: dict[str, tuple[type, int]] = {
-    "accept": (np.bool_, 1),
-    "distance": (np.int32, 1),
-    "rows": (np.uint32, 2),
-    "group_offset": (np.int32, 1),
-    "group_row": (np.int32, 1),
-    "group_next": (np.int32, 1),
-    "arc_offset": (np.int32, 1),
-    "arc_token": (np.int32, 1),
-    "arc_effect": (np.int32, 1),
-    "level_offset": (np.int32, 1),
-    "level_cost": (np.int32, 1),
-    "level_row": (np.int32, 1),
-    "group_push": (np.int32, 1),
-    "group_add": (np.int32, 1),
-    "group_set": (np.int32, 1),
-    "effects": (np.int32, 2),
-    "level_need": (np.int32, 1),
-    "level_slope": (np.int32, 2),
-    "need": (np.int32, 1),
-    "ladder": (np.int32, 2),
-    "increments": (np.uint16, 2),
-    "push_offset": (np.int32, 1),
-    "push_symbol": (np.int32, 1),
-    "push_register": (np.int32, 1),
-    "symbol_ladder": (np.int32, 2),
-    "symbol_cost": (np.int32, 1),
-    "symbol_need": (np.int32, 1),
-    "symbol_slope": (np.int32, 2),
-    "delta_offset": (np.int32, 1),
-    "delta": (np.int32, 1),
-    "keys": (np.uint32, 2),
-    "guards": (np.int32, 2),
-    "twin": (np.int32, 1),
-    "wanted": (np.int32, 2),
-    "pop_guard": (np.int32, 2),
-    "pop_offset": (np.int32, 2),
-    "push_keys": (np.int32, 1),
-    "temperature": (np.float32, 1),
-}
+_FIELDS = {field.name: field.metadata for field in dataclasses.fields(ConstraintArrays) if "array" in field.metadata}
+ARRAYS: dict[str, tuple[type, int]] = {name: about["array"] for name, about in _FIELDS.items()}
 """Array fields of `ConstraintArrays`: dtype and number of dimensions."""
-
-_NO_SETS: dict[str, tuple[int, ...]] = {
-    "keys": (0, 0),
-    "guards": (0, 4),
-    "twin": (0,),
-    "wanted": (0, 2),
-    "pop_guard": (0, 0),
-    "pop_offset": (0, 0),
-    "push_keys": (0,),
-}
-SET_ARRAYS = tuple(_NO_SETS)
+SET_ARRAYS = ("keys", "guards", "twin", "wanted", "pop_guard", "pop_offset", "push_keys")
 """Those of them that files of constraints without sets of keys do not hold."""
-_LEFT_OUT = _NO_SETS | {"temperature": (0,)}
-OPTIONAL_ARRAYS = tuple(_LEFT_OUT)
+OPTIONAL_ARRAYS = (*SET_ARRAYS, "temperature")
 """Those of them that some files do not hold."""
 
 SCALARS: dict[str, type] = {
@@ -420,33 +372,15 @@ SCALARS: dict[str, type] = {
 """The other fields but `canonical`: their types in the file's header."""
 
 
-def _regular_arrays(c: ConstraintArrays) -> dict[str, np.ndarray]:
-    """What the arrays with defaults are for a regular constraint."""
-    n, groups, levels = len(c.accept), len(c.group_row), len(c.level_row)
-    sizes = {
-        "group_push": (groups,),
-        "group_add": (groups,),
-        "group_set": (groups,),
-        "level_need": (levels,),
-        "need": (n,),
-        "ladder": (n, 4),
-        "push_offset": (2,),
-        "push_symbol": (0,),
-        "push_register": (0,),
-        "symbol_ladder": (0, 4),
-        "symbol_cost": (0,),
-        "symbol_need": (0,),
-        "symbol_slope": (0, 3),
-        "delta_offset": (n,),
-        "delta": (0,),
-    }
-    out = {name: np.zeros(size, np.int32) for name, size in sizes.items()}
-    out |= {name: np.zeros(size, ARRAYS[name][0]) for name, size in _LEFT_OUT.items()}
-    out["effects"] = np.zeros((n, 6), np.int32)
-    out["effects"][1:, 0], out["effects"][1:, 4] = np.arange(1, n), 1 + c.distance[1:]
-    out["level_slope"] = np.zeros((n, 3), np.int32)
-    out["level_slope"][:, 1] = 1
-    out["increments"] = np.zeros((0, c.vocab_size), np.uint16)
+def _regular_array(c: ConstraintArrays, name: str) -> np.ndarray:
+    """What an array that was left out is: that of a regular constraint."""
+    n = len(c.accept)
+    axes = {"N": n, "G": len(c.group_row), "L": len(c.level_row), "V": c.vocab_size}
+    out: np.ndarray = np.zeros([axes.get(size, size) for size in _FIELDS[name]["shape"]], ARRAYS[name][0])
+    if name == "effects":
+        out[1:, 0], out[1:, 4] = np.arange(1, n), 1 + c.distance[1:]
+    elif name == "level_slope":
+        out[:, 1] = 1
     return out
 
 

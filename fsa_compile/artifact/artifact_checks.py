@@ -14,16 +14,8 @@ import numpy as np
 
 from fsa_compile.arrays.integers import distinct
 from fsa_compile.arrays.ranges import indices
-from fsa_compile.artifact.arrays import (  # fmt: skip
-    ARC_BURST,
-    LEAST_TEMPERATURE,
-    MOST_COUNT,
-    MOST_EXCEPTIONS,
-    MOST_TEMPERATURE,
-    NO_TEMPERATURE,
-    UNREACHABLE,
-    ConstraintArrays,
-)
+from fsa_compile.artifact import arrays
+from fsa_compile.artifact.arrays import ConstraintArrays
 from fsa_compile.artifact.guard_checks import are_twins, check_key_sets, first_twin
 from fsa_compile.errors import ArtifactError
 
@@ -65,8 +57,8 @@ def check_contents(c: ConstraintArrays, path: Path) -> None:
 
 def check_lengths(c: ConstraintArrays, need: _Need) -> None:
     """Checks that what it takes to finish a text fits the numbers of a step, wherever the text stands."""
-    inside = (c.distance[1:] < MOST_COUNT).all() and (c.distance >= (-MOST_COUNT if c.has_sets else 0)).all()
-    need(inside and c.distance[0] <= UNREACHABLE, "a node cannot reach an accepting one")
+    inside = (c.distance[1:] < arrays.MOST_COUNT).all() and (c.distance >= (-arrays.MOST_COUNT if c.has_sets else 0)).all()
+    need(inside and c.distance[0] <= arrays.UNREACHABLE, "a node cannot reach an accepting one")
     for name, costs in (("level_cost", c.level_cost), ("effects: cost", c.effects[1:, 4])):
         _check_numbers(np.abs(costs) if c.has_sets else costs, name, need)
     _check_numbers(c.symbol_cost, "symbol_cost", need)
@@ -74,7 +66,7 @@ def check_lengths(c: ConstraintArrays, need: _Need) -> None:
         _check_numbers(slopes.reshape(-1), name, need)
         steep = slopes.astype(np.int64)
         need((steep[:, 1] > 0).all(), f"'{name}' divides by zero")
-        need((steep[:, 2] * -(-steep[:, 0] // np.maximum(steep[:, 1], 1)) < MOST_COUNT).all(), f"'{name}' is too steep")
+        need((steep[:, 2] * -(-steep[:, 0] // np.maximum(steep[:, 1], 1)) < arrays.MOST_COUNT).all(), f"'{name}' is too steep")
 
 
 def _check_nodes_and_rows(c: ConstraintArrays, need: _Need) -> None:
@@ -96,8 +88,9 @@ def _check_nodes_and_rows(c: ConstraintArrays, need: _Need) -> None:
     _check_numbers(c.need, "need", need)
     heat = c.temperature
     need(not len(heat) or (len(heat) == n and not c.is_canonical), "'temperature' must have one entry per node, or none")
-    known = (heat == NO_TEMPERATURE) | (heat == 0) | ((heat >= LEAST_TEMPERATURE) & (heat <= MOST_TEMPERATURE))
-    need(bool(known.all()) and (heat[:1] == NO_TEMPERATURE).all(), "'temperature' has a number out of range")
+    within = (heat >= arrays.LEAST_TEMPERATURE) & (heat <= arrays.MOST_TEMPERATURE)
+    known = (heat == arrays.NO_TEMPERATURE) | (heat == 0) | within
+    need(bool(known.all()) and (heat[:1] == arrays.NO_TEMPERATURE).all(), "'temperature' has a number out of range")
     need(1 <= c.stacks <= MAX_STACKS, f"'stacks' must be in 1..{MAX_STACKS}")
     need(c.stacks == 1 or not c.is_canonical, "a canonical constraint cannot be followed on several stacks")
     need(c.stacks == 1 or not c.has_sets, "sets of keys cannot be followed on several stacks")
@@ -136,12 +129,12 @@ def _check_sets(c: ConstraintArrays, need: _Need) -> None:
 
 def _check_levels(c: ConstraintArrays, need: _Need) -> None:
     _check_numbers(c.level_need, "level_need", need)
-    both = (c.level_cost + (MOST_COUNT if c.has_sets else 0)).astype(np.int64) * MOST_COUNT + c.level_need
+    both = (c.level_cost + (arrays.MOST_COUNT if c.has_sets else 0)).astype(np.int64) * arrays.MOST_COUNT + c.level_need
     need(_ascending(both, c.level_offset, strictly=True), "the levels of a node are not sorted by cost")
     no_level = np.diff(c.level_offset) == 0
     need(not np.diff(c.group_offset)[no_level].any(), "a node has groups but no mask row")
     burst = no_level & ~are_twins(c)
-    need((np.diff(c.arc_offset)[burst] <= ARC_BURST).all(), f"a node without mask row has over {ARC_BURST} arcs")
+    need((np.diff(c.arc_offset)[burst] <= arrays.ARC_BURST).all(), f"a node without mask row has over {arrays.ARC_BURST} arcs")
 
 
 def _check_symbols(c: ConstraintArrays, need: _Need) -> None:
@@ -178,7 +171,7 @@ def _check_effects(c: ConstraintArrays, need: _Need) -> None:
         _check_ids(value, name, 0, len(c.push_offset) - 1, need)
     registers = (c.group_add, c.group_set, add, set_to)
     for name, value in zip(("group_add", "group_set", "effects: add", "effects: set"), registers):
-        _check_ids(value, name, -tables, MOST_COUNT, need)
+        _check_ids(value, name, -tables, arrays.MOST_COUNT, need)
     _check_numbers(cells, "effects: need", need)
 
 
@@ -265,11 +258,11 @@ def _rises(offset: np.ndarray) -> bool:
 def _check_canonical(c: ConstraintArrays, need: _Need) -> None:
     """States are compared with the tokenizer's filter where that is known."""
     own = c.canonical
-    inside = -1 <= own.last < c.vocab_size and 0 <= own.shortest <= MOST_COUNT and own.state >= -1
+    inside = -1 <= own.last < c.vocab_size and 0 <= own.shortest <= arrays.MOST_COUNT and own.state >= -1
     need(inside, "where a canonical constraint begins is out of range")
     need(all(state >= 0 for states in own.excepted for state in states), "an exception of a canonical constraint has no state")
     most = max(Counter(node for node, *_ in own.unless).values(), default=1)
-    need(c.num_nodes * most <= MOST_EXCEPTIONS, "a node has more exceptions than fit into memory with those of all others")
+    need(c.num_nodes * most <= arrays.MOST_EXCEPTIONS, "a node has more exceptions than fit into memory with those of all others")
     for node, row, number in own.unless:
         inside = 0 < node < c.num_nodes and 0 < row < c.num_rows and 0 <= number < len(own.excepted)
         need(inside, f"an exception of a canonical constraint: node {node}, row {row} or list {number} is out of range")
@@ -281,7 +274,7 @@ def _check_ids(ids: np.ndarray, name: str, low: int, bound: int, need: _Need) ->
 
 
 def _check_numbers(numbers: np.ndarray, name: str, need: _Need) -> None:
-    need(not len(numbers) or (numbers.min() >= 0 and numbers.max() < MOST_COUNT), f"'{name}' has a number out of range")
+    need(not len(numbers) or (numbers.min() >= 0 and numbers.max() < arrays.MOST_COUNT), f"'{name}' has a number out of range")
 
 
 def _check_ladders(ladder: np.ndarray, size: int, name: str, need: _Need) -> None:

@@ -111,12 +111,20 @@ def write_row(out: Any, row: int, words: np.ndarray) -> None:
 
 
 class BitmaskWalk(abc.ABC):
-    """What host walks share: `allowed` and `fill_bitmask`, made of their `allowed_words`."""
+    """What host walks share: their places and masks.
+
+    Attributes:
+      constraint: what is walked, which has a `vocab_size`.
+      _history: the place before the first token, and after each one, which says whether it is `finished`.
+    """
+
+    constraint: Any
+    _history: list[Any]
 
     @property
-    @abc.abstractmethod
     def finished(self) -> bool:
-        """Whether an end-of-text token has been taken."""
+        """Whether an end-of-text id was taken."""
+        return bool(self._history[-1].finished)
 
     @property
     @abc.abstractmethod
@@ -124,14 +132,19 @@ class BitmaskWalk(abc.ABC):
         """Whether the text may end here."""
 
     @property
-    @abc.abstractmethod
     def vocab_size(self) -> int:
         """V, ids of the vocabulary."""
+        return int(self.constraint.vocab_size)
 
     @property
-    @abc.abstractmethod
     def position(self) -> Hashable:
         """What everything that may follow depends on."""
+        return self._history[-1]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens taken so far, the end-of-text id included."""
+        return len(self._history) - 1
 
     @abc.abstractmethod
     def allowed_words(self, remaining: int | None = None) -> np.ndarray:
@@ -144,13 +157,21 @@ class BitmaskWalk(abc.ABC):
         With `remaining`, as in `allowed`, tokens are forbidden too after which the text cannot be completed inside it.
         """
 
-    @abc.abstractmethod
     def rewind(self, n: int) -> None:
-        """Takes back the last n tokens."""
+        """Takes back the last n tokens.
 
-    @abc.abstractmethod
+        Raises:
+          ConstraintError: n is negative or larger than `num_tokens`. (A ValueError.)
+        """
+        if not 0 <= n <= self.num_tokens:
+            raise ConstraintError(f"cannot rewind {n} of {self.num_tokens} tokens", fix="Take back fewer.")
+        del self._history[len(self._history) - n :]
+
     def copy(self) -> Self:
         """A walk at the same place that goes its own way."""
+        walk = object.__new__(type(self))
+        walk.__dict__.update(self.__dict__, _history=list(self._history))
+        return walk
 
     def allowed(self, remaining: int | None = None) -> np.ndarray:
         """The mask of the next token.

@@ -11,7 +11,6 @@ import io
 import json
 import math
 import os
-import secrets
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from fsa_compile.artifact.arrays import ARRAYS, SCALARS, SET_ARRAYS, ConstraintA
 from fsa_compile.artifact.canonical_part import NAMES, CanonicalPart
 from fsa_compile.artifact.stored_arrays import KINDS, StoredArray, of_parts
 from fsa_compile.errors import ArtifactError
-from fsa_compile.inputs.files import open_regular
+from fsa_compile.inputs.files import open_regular, replacing
 
 MAGIC = "constrax constraint"
 FORMAT_VERSION = 4
@@ -111,15 +110,10 @@ def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
         raise OSError(errno.EINVAL, "a folder, a pipe or a device is not replaced; name a file", str(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder; make it first", str(path.parent))
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with open(part, "wb") as file:
-            np.savez(file, allow_pickle=False, **{name: np.ascontiguousarray(value) for name, value in members.items()})
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.savez(file, allow_pickle=False, **{name: np.ascontiguousarray(value) for name, value in members.items()})
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_members(path: Path) -> dict[str, np.ndarray]:

@@ -80,11 +80,7 @@ class Guards:
         return found
 
     def composition(self, first: int, second: int, *, known: bool = False) -> int:
-        """Number of the composition of two guards, or IMPOSSIBLE.
-
-        Args:
-          known: the set was empty before the first.
-        """
+        """Number of the composition of two guards, or IMPOSSIBLE. `known`: the set was empty before the first."""
         key = (first, second, known)
         found = self._composed.get(key)
         if found is None:

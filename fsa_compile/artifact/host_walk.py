@@ -6,7 +6,7 @@ Slow and plain, one configuration at a time; the layout it reads is described in
 from __future__ import annotations
 
 import bisect
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -84,19 +84,9 @@ class HostWalk(BitmaskWalk):
         return any(map(self.accepts_at, self.configurations))
 
     @property
-    def finished(self) -> bool:
-        """Whether an end-of-text id was taken."""
-        return self._history[-1].finished
-
-    @property
     def dropped(self) -> bool:
         """Whether more configurations arose than are followed: then some accepted texts may be refused."""
         return self._history[-1].dropped
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens taken so far, the end-of-text id included."""
-        return len(self._history) - 1
 
     @property
     def distance(self) -> int:
@@ -269,22 +259,6 @@ class HostWalk(BitmaskWalk):
             after.distance = self._distance(after.configurations[0])
         return after.distance < remaining
 
-    @property
-    def vocab_size(self) -> int:
-        """V, ids of the vocabulary."""
-        return self.constraint.vocab_size
-
-    @property
-    def position(self) -> Hashable:
-        """What everything that may follow depends on."""
-        return self._history[-1]
-
-    def copy(self) -> HostWalk:
-        """A walk at the same place that goes its own way."""
-        walk = object.__new__(type(self))
-        walk.__dict__.update(self.__dict__, _history=list(self._history))
-        return walk
-
     def resumed(self, configurations: Iterable[Configuration]) -> HostWalk:
         """A walk of the same constraint at configurations that another one reached; it counts its tokens from there."""
         walk = self.copy()
@@ -299,16 +273,6 @@ class HostWalk(BitmaskWalk):
         constraint, self.max_depth, history = state
         self._begin(constraint, None if self.max_depth == UNREACHABLE else self.max_depth)
         self._history = [Position(*key) for key in history]
-
-    def rewind(self, n: int) -> None:
-        """Takes back the last n tokens.
-
-        Raises:
-          ValueError: n is negative or larger than `num_tokens`.
-        """
-        if not 0 <= n <= self.num_tokens:
-            raise ValueError(f"cannot rewind {n} of {self.num_tokens} tokens")
-        del self._history[len(self._history) - n :]
 
     def _limit(self, remaining: int | None) -> int:
         if remaining is not None and remaining < self.distance:

@@ -8,12 +8,11 @@ tokens ascend, and a node's number is also that of the edge that leads to it: no
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 import os
-from collections.abc import Hashable, Iterable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -185,18 +184,22 @@ class CompiledItems:
         return out
 
 
+class _Place(NamedTuple):
+    node: int
+    finished: bool
+
+
 class ItemWalk(BitmaskWalk):
     """Where a text stands in a set of items; the methods are those of `HostWalk`."""
 
     def __init__(self, items: CompiledItems) -> None:
-        self.items = items
-        self._nodes = [0]
-        self._finished = False
+        self.items = self.constraint = items
+        self._history = [_Place(0, False)]
 
     @property
     def node(self) -> int:
         """Current node."""
-        return self._nodes[-1]
+        return self._history[-1].node
 
     @property
     def accepting(self) -> bool:
@@ -204,35 +207,9 @@ class ItemWalk(BitmaskWalk):
         return int(self.items.distance[self.node]) == 0
 
     @property
-    def finished(self) -> bool:
-        """Whether an end-of-text id was taken."""
-        return self._finished
-
-    @property
     def distance(self) -> int:
         """Least number of further tokens to the end of an item."""
         return int(self.items.distance[self.node])
-
-    @property
-    def vocab_size(self) -> int:
-        """V, ids of the vocabulary."""
-        return self.items.vocab_size
-
-    @property
-    def position(self) -> Hashable:
-        """What everything that may follow depends on."""
-        return self.node, self.finished
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens taken so far, the end-of-text id included."""
-        return len(self._nodes) - 1
-
-    def copy(self) -> ItemWalk:
-        """A walk at the same place that goes its own way."""
-        walk = copy.copy(self)
-        walk._nodes = list(self._nodes)
-        return walk
 
     def allowed_words(self, remaining: int | None = None) -> np.ndarray:
         """The mask of the next token as bits, uint32[ceil(V / 32)]; see `allowed`."""
@@ -249,24 +226,15 @@ class ItemWalk(BitmaskWalk):
     def advance(self, token: int, remaining: int | None = None) -> None:
         """Takes a token, within a limit; raises `ConstraintError` where it is not allowed."""
         if not self.finished and token in self.items.stop_ids and self.accepting:
-            self._finished = True
-            self._nodes.append(self.node)
+            self._history.append(_Place(self.node, True))
             return
         if remaining is not None:
             self._check(remaining)
         node = 0 if self.finished else self.items.child(self.node, int(token))
         if not node or (remaining is not None and self.items.distance[node] >= remaining):
-            what = f"token {token} is not allowed after {len(self._nodes) - 1} tokens"
+            what = f"token {token} is not allowed after {self.num_tokens} tokens"
             raise ConstraintError(what, fix="Ask allowed() for the tokens that are.")
-        self._nodes.append(node)
-
-    def rewind(self, count: int) -> None:
-        """Takes back the last `count` tokens."""
-        if not 0 <= count < len(self._nodes):
-            raise ConstraintError(f"cannot take back {count} of {len(self._nodes) - 1} tokens", fix="Take back fewer.")
-        if count:
-            del self._nodes[-count:]
-            self._finished = False
+        self._history.append(_Place(node, False))
 
     def _check(self, remaining: int) -> None:
         """Raises `BudgetError` where no item ends within a limit."""

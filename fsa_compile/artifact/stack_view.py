@@ -93,7 +93,6 @@ def stack_at(constraint: CompiledConstraint, ids: Iterable[int]) -> tuple[StackV
     """The configurations of a constraint after some tokens: one unless it was compiled with several stacks.
 
     Args:
-      constraint: the artifact.
       ids: token ids, allowed one after the other.
 
     Raises:

@@ -14,14 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.byte_dfa import ByteDfa, dfa_from_arcs
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 
 _BYTES_PER_NODE = 120
 """Working memory per trie node, for the limit check."""
 
-_FULL_TABLE_STATES = 2048
 _DOING = "Building the automaton of the choices"
 
 
@@ -75,11 +74,7 @@ def checked_texts(strings: Iterable[str]) -> list[bytes]:
 
 
 def choices_dfa(texts: list[bytes], limits: CompileLimits, deadline: Deadline) -> ByteDfa:
-    """The minimal automaton of sorted, distinct texts; at least one.
-
-    Raises:
-      LimitError: too many states, or too much memory.
-    """
+    """The minimal automaton of sorted, distinct texts; at least one."""
     size = sum(map(len, texts))
     if size * _BYTES_PER_NODE > limits.max_bytes:
         raise LimitError("max_bytes", limits.max_bytes, f"{_DOING} ({size:,} bytes)")
@@ -209,30 +204,14 @@ def _merge_by_height(trie: _Trie, tallest: int, deadline: Deadline) -> np.ndarra
 
 
 def _pack(trie: _Trie, stands_for: np.ndarray, limits: CompileLimits) -> ByteDfa:
-    """The table of the merged trie; state 1 is the root."""
+    """The automaton of the merged trie; state 1 is the root."""
     nodes = np.flatnonzero(stands_for == np.arange(len(stands_for)))
-    S = len(nodes) + 1
-    if limits.max_states < S:
+    if limits.max_states <= len(nodes):
         raise LimitError("max_states", limits.max_states, _DOING)
     number = np.zeros(len(stands_for), np.int64)
-    number[nodes] = np.arange(1, S)
+    number[nodes] = np.arange(len(nodes))
     edges = np.flatnonzero(stands_for[trie.parent] == trie.parent)
     source, byte = number[trie.parent[edges]], trie.byte[edges].astype(np.int64)
+    order = (source << 8 | byte).argsort(kind="stable")
     target = number[stands_for[edges + 1]]
-    by_source = (source << 8 | byte).argsort(kind="stable")
-    source, byte, target = source[by_source], byte[by_source], target[by_source]
-    if S < _FULL_TABLE_STATES:
-        byte_class, columns = np.arange(256, dtype=np.uint8), 256
-    else:
-        used = np.bincount(byte, minlength=256) > 0
-        byte_class = np.where(used, used.cumsum(), 0).astype(np.uint8)
-        columns = int(byte_class.max()) + 1
-    if S * columns * 4 > limits.max_bytes:
-        raise LimitError("max_bytes", limits.max_bytes, f"A table of {S:,} byte states")
-    table = np.zeros((S, columns), np.int32)
-    table[source, byte_class[byte]] = target
-    final = np.zeros(S, bool)
-    final[1:] = trie.final[nodes]
-    dfa = ByteDfa(table=table, byte_class=byte_class, final=final, start=1)
-    dfa.__dict__["arcs"] = (source, byte, target)
-    return dfa
+    return dfa_from_arcs(source[order], byte[order], target[order], trie.final[nodes], 0, limits)

@@ -14,14 +14,7 @@ from fsa_compile.unicode.code_points import ANY, complement, intersection, singl
 
 
 def text_until_automaton(stops: Sequence[str], limits: CompileLimits) -> LetterDfa:
-    """The texts that end with a stop phrase and hold none before.
-
-    Args:
-      stops: at least one, none empty.
-
-    Raises:
-      LimitError: too many characters in the stop phrases.
-    """
+    """The texts that end with a stop phrase and hold none before. `stops`: at least one, none empty."""
     if sum(map(len, stops)) > limits.max_states:
         raise LimitError("max_states", limits.max_states, "Reading the stop phrases")
     steps, found = _phrase_states(stops)

@@ -27,9 +27,6 @@ def combine(operator: Operator, a: ByteDfa, b: ByteDfa, limits: CompileLimits, d
 
     Args:
       operator: `|` union, `&` intersection, `-` difference, `+` concatenation.
-
-    Raises:
-      LimitError: too many states, or too much time.
     """
     column_a, column_b, byte_class = _joint_classes(a, b)
     left, right = a.table[:, column_a], b.table[:, column_b]

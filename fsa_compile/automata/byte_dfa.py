@@ -89,11 +89,6 @@ def dfa_from_arcs(
     Args:
       source, byte, target: int64[E], sorted by source, then byte.
       final: bool[S].
-      start: initial state.
-      limits: bounds of the table, if it has any.
-
-    Raises:
-      LimitError: too many states, or the table would be too large.
     """
     S = len(final) + 1
     byte_class, columns = _EVERY_BYTE, 256

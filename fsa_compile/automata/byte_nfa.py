@@ -34,11 +34,7 @@ class ByteNfa:
         self.num_states = 0
 
     def add_states(self, final: np.ndarray) -> int:
-        """Adds states, bool[n] says which are final; returns the number of the first.
-
-        Raises:
-          LimitError: too many states.
-        """
+        """Adds states, bool[n] says which are final; returns the number of the first."""
         first = self.num_states
         self._final.append(final)
         self.num_states += len(final)
@@ -67,11 +63,7 @@ class ByteNfa:
         """The trimmed deterministic automaton with the given initial state, or None when it accepts nothing.
 
         Args:
-          start: the initial state.
           trimmed: whether every state is known to lie on a path from the start to a final state.
-
-        Raises:
-          LimitError: too many states, too much memory or time.
         """
         final = np.concatenate(self._final)
         source, byte, target = (np.concatenate(column) for column in zip(*self._arcs, strict=True))

@@ -37,7 +37,6 @@ class _Machine(NamedTuple):
     """A possibly nondeterministic automaton over integers.
 
     Attributes:
-      start: initial state.
       final: bool[S].
       source, symbol, target: int64[E]; symbol -1 is epsilon.
       sets: characters of each symbol, when symbols stand for sets and not for themselves.
@@ -77,11 +76,7 @@ def read_automaton(automaton: Any, alphabet: Alphabet) -> _Machine:
 def acceptor_dfa(
     machine: _Machine, alphabet: Alphabet, limits: CompileLimits, deadline: Deadline | None = None
 ) -> ByteDfa | None:
-    """The minimal byte automaton, or None when it accepts nothing.
-
-    Raises:
-      LimitError: the deterministic automaton is too large, or takes too long.
-    """
+    """The minimal byte automaton, or None when it accepts nothing."""
     if len(machine.final) > limits.max_states:
         raise LimitError("max_states", limits.max_states, "The given automaton")
     symbols, machine = _numbered(machine)

@@ -53,12 +53,7 @@ def any_text(label: int = 1) -> TextDfa:
 
 
 def words_trie(words: Sequence[str], *, number: bool = False) -> TextDfa:
-    """The automaton of a finite set of texts.
-
-    Args:
-      words: the texts.
-      number: label each word with 1 + its index; otherwise all with 1.
-    """
+    """The automaton of a finite set of texts. `number`: label each word with 1 + its index; otherwise all with 1."""
     children: list[dict[int, int]] = [{}]
     ends: dict[int, int] = {}
     for index, word in enumerate(words):

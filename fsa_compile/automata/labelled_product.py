@@ -26,11 +26,7 @@ def product(dfas: Sequence[TextDfa], label: Callable[[tuple[int, ...]], int], ma
     Args:
       dfas: components; one that gets stuck stays stuck, with label 0.
       label: the label of a joint state, from the labels of its components.
-      max_states: bound on joint states.
       where: what is being combined, for the message.
-
-    Raises:
-      LimitError: more than `max_states` joint states.
     """
     starts = _class_starts(dfas)
     table, said = _table(dfas[0], starts)

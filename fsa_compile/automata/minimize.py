@@ -26,12 +26,7 @@ _MAX_PASSES = 4
 
 
 def minimize(dfa: LetterDfa, *, acyclic: bool = False) -> LetterDfa:
-    """The minimal automaton of a trimmed automaton.
-
-    Args:
-      dfa: trimmed automaton.
-      acyclic: whether it is known to have no cycle.
-    """
+    """The minimal automaton of a trimmed automaton. `acyclic`: whether it is known to have no cycle."""
     dfa, stable = _merge_identical(dfa)
     if acyclic and stable:
         return dfa

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fsa_compile.automata.byte_dfa import ByteDfa, dfa_from_arcs
-from fsa_compile.automata.labels import FIRST_BYTE, LAST_BYTE
+from fsa_compile.automata.labels import FIRST_BYTE
 from fsa_compile.automata.subsets import deterministic_arcs
 from fsa_compile.errors import ConstraintError, LimitError, MissingPackageError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -128,30 +128,8 @@ def to_pynini(dfa: ByteDfa) -> pynini.Fst:
     return fst_from_arcs(Arcs(dfa.start - 1, dfa.final[1:], source - 1, byte + FIRST_BYTE, target - 1))
 
 
-def from_pynini(fst: pynini.Fst, *, max_states: int = 2_000_000) -> ByteDfa:
-    """A minimal byte automaton with the language of a pynini acceptor whose byte b has label b + 1.
-
-    Args:
-      fst: unweighted acceptor; epsilons and nondeterminism are removed. It is not changed.
-      max_states: largest deterministic automaton.
-
-    Raises:
-      LimitError: the deterministic automaton has more states.
-      ConstraintError: a label is not a byte.
-    """
-    arcs = arcs_from_fst(determinize(fst, CompileLimits(max_states=max_states)))
-    wrong = arcs.label[(arcs.label < FIRST_BYTE) | (arcs.label > LAST_BYTE)]
-    if len(wrong):
-        raise ConstraintError(f"label {int(wrong[0])} is not a byte label ({FIRST_BYTE}..{LAST_BYTE})")
-    return byte_dfa_from_arcs(arcs)
-
-
 def determinize(fst: pynini.Fst, limits: CompileLimits, deadline: Deadline | None = None) -> pynini.Fst:
-    """A trimmed, epsilon-free, deterministic and minimal copy.
-
-    Raises:
-      LimitError: it would have more than `max_states` states, or the construction exceeds `max_bytes` or its time.
-    """
+    """A trimmed, epsilon-free, deterministic and minimal copy."""
     import pywrapfst
 
     out = fst.copy()

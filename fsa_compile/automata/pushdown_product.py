@@ -42,15 +42,9 @@ def filtered_machine(machine: ByteMachine, passing: ByteDfa, limits: CompileLimi
 
     Args:
       machine: trimmed and plain. Special tokens leave the filter's state as it is.
-      passing: the filter.
-      limits: `max_states` bounds pairs and controls.
-      deadline: an already running time budget.
 
     Returns:
       None where no text passes.
-
-    Raises:
-      LimitError: too many controls, or out of time.
     """
     exits = _Exits(machine, passing, limits, deadline)
     while True:

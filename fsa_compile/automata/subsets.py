@@ -33,14 +33,10 @@ def deterministic_arcs(
     Args:
       arcs: source, label, target int64[E], sorted by source.
       final: bool[S].
-      start: initial state.
       doing: what is being computed, for the message.
 
     Returns:
       source, label, target int64[*], sorted by source, then label; bool[N], the final states.
-
-    Raises:
-      LimitError: too many states, or too much memory or time.
     """
     for seed in itertools.count():  # another one where two subsets had one sum
         found = _Subsets(arcs, final, seed, limits, deadline, doing).build(start)

@@ -29,9 +29,6 @@ def substring_dfa(text: bytes, min_bytes: int, limits: CompileLimits, deadline: 
     Args:
       text: UTF-8. Substrings begin and end between characters.
       min_bytes: 0 to allow the empty substring, else 1.
-
-    Raises:
-      LimitError: too many states, or too much memory or time.
     """
     if not text:
         return None if min_bytes else _empty_text(limits)
@@ -59,11 +56,7 @@ def substring_dfa(text: bytes, min_bytes: int, limits: CompileLimits, deadline: 
 
 
 def chunks_dfa(chunks: Sequence[bytes], limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
-    """The automaton of chunks that follow each other in a list, any number of them.
-
-    Raises:
-      LimitError: too many states, or too much memory or time.
-    """
+    """The automaton of chunks that follow each other in a list, any number of them."""
     text = np.frombuffer(b"".join(chunks), np.uint8).astype(np.int64)
     borders = np.cumsum([0, *map(len, chunks)])
     begins = distinct(borders[borders < len(text)])

@@ -20,11 +20,7 @@ NOTHING = ByteDfa(np.zeros((1, 256), np.int32), np.arange(256, dtype=np.uint8), 
 
 
 def image(dfa: ByteDfa, transducer: pynini.Fst, limits: CompileLimits, deadline: Deadline, *, inverse: bool = False) -> ByteDfa:
-    """What a transducer makes of the texts of an automaton; with `inverse`, the texts of which it makes these.
-
-    Raises:
-      LimitError: the deterministic result is too large.
-    """
+    """What a transducer makes of the texts of an automaton; with `inverse`, the texts of which it makes these."""
     deadline.check("Applying a normalizer")
     accepted = to_pynini(dfa)
     if inverse:

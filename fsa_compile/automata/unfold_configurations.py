@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import moves, reached
 from fsa_compile.automata.pushdown import END_HERE, NO_END, ByteMachine, Configuration
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -31,8 +32,6 @@ def written_out(
 
     Args:
       machine: trimmed.
-      limits: `max_states` bounds the states.
-      deadline: an already running time budget.
       max_depth: most cells of a stack; None: texts may nest as deep as they can, where that is bounded.
       way_out: the end of a sentence for machines that nest without bound.
       why: what asks for it, for the same.
@@ -40,7 +39,6 @@ def written_out(
     Raises:
       ConstraintError: no bound is given, and there is none.
       UnsatisfiableError: every text nests deeper.
-      LimitError: too many states, or out of time.
     """
     table, end = _Writing(machine, limits, deadline, max_depth, way_out, why).table()
     live = _completable(table, end)
@@ -124,15 +122,5 @@ class _Writing:
 
 def _completable(table: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Which states lead to an end, bool[S]; state 0 is dead."""
-    source, kind = np.nonzero(table)
-    target = table[source, kind]
-    order = np.argsort(target, kind="stable")
-    source, offset = source[order], np.searchsorted(target[order], np.arange(len(table) + 1))
-    live, todo = end.copy(), np.flatnonzero(end).tolist()
-    while todo:
-        at = todo.pop()
-        for before in source[offset[at] : offset[at + 1]].tolist():
-            if not live[before]:
-                live[before] = True
-                todo.append(before)
-    return live
+    source, target = moves(table)
+    return reached(target, source, end.nonzero()[0].tolist(), len(table))

@@ -18,11 +18,6 @@ def without_registers(machine: ByteMachine, limits: CompileLimits, deadline: Dea
 
     Args:
       machine: trimmed and deterministic, without sets of keys.
-      limits: `max_states` bounds the controls.
-      deadline: an already running time budget.
-
-    Raises:
-      LimitError: too many controls, or out of time.
     """
     counts = (machine.bounds != UNCOUNTED).any() or machine.entry_add.any()
     counts = counts or any(add for string in machine.pushes for _, add in string)

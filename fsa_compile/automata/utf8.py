@@ -102,11 +102,7 @@ class _Tree:
 
 
 def to_byte_dfa(dfa: LetterDfa, limits: CompileLimits) -> ByteDfa:
-    """The byte automaton of a trimmed letter automaton: letter state q is byte state q + 1, continuation states follow.
-
-    Raises:
-      LimitError: too many byte states.
-    """
+    """The byte automaton of a trimmed letter automaton: letter state q is byte state q + 1, continuation states follow."""
     S = len(dfa.arcs) + 1
     wide, leads, rows = _continuations(dfa, S, limits) if dfa.atoms else _NO_CONTINUATIONS
     total = S + len(rows)

@@ -12,7 +12,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import multiprocessing
 import os
 import time
 import zlib
@@ -21,7 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, TextIO
 
-from fsa_compile.batch.schemas import cores, output_folder, shown
+from fsa_compile.batch.schemas import check_workers, cores, output_folder, processes, shown
 from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.errors import ConstraintError
@@ -110,7 +109,7 @@ def compile_folder(
       ({'answer': None, 'odd': 'RegexSyntaxError'}, True)
     """
     part, parts = _checked_shard(shard)
-    _check_workers(workers)
+    check_workers(workers)
     folder, limits = checked_path(folder), None if limits is None else checked_limits(limits)
     if not isinstance(constraints, Mapping):
         constraints = read_constraints(constraints)
@@ -131,11 +130,6 @@ def _made(task: _Task, left: dict[str, tuple[str, Any]], workers: int | None) ->
     """Records of what is left, compiled by several processes where that pays."""
     count = min(workers or cores(), len(left))
     return map(task, left, *zip(*left.values())) if count <= 1 else _in_processes(task, left, count)
-
-
-def _check_workers(workers: int | None) -> None:
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ConstraintError(f"workers must be a positive int, not {workers!r}")
 
 
 def _sorted_out(
@@ -236,20 +230,6 @@ class _Task:
         return Record(name=name, key=key, bytes=path.stat().st_size, seconds=_since(start))
 
 
-_task: _Task | None = None
-"""In a worker process: what to do."""
-
-
-def _begin(task: _Task) -> None:
-    global _task
-    _task = task
-
-
-def _work(name: str, key: str, constraint: Any) -> Record:
-    assert _task is not None
-    return _task(name, key, constraint)
-
-
 def _in_processes(task: _Task, left: Mapping[str, tuple[str, Any]], count: int) -> Iterator[Record]:
     """Records as they are done. Where a process dies, what was handed out is done again, one by one, to find the reason."""
     tables_for(task.vocabulary)  # into the cache on disk, from where the processes read them
@@ -267,13 +247,12 @@ def _in_processes(task: _Task, left: Mapping[str, tuple[str, Any]], count: int) 
 
 def _until_broken(task: _Task, left: Mapping[str, tuple[str, Any]], waiting: Iterator[str], count: int, ahead: int) -> Any:
     """Yields records; returns None when all are done, or the names that were handed out when a process died, at most `ahead`."""
-    context = multiprocessing.get_context("spawn")  # a fork would copy the threads of whatever else runs here
-    with concurrent.futures.ProcessPoolExecutor(count, context, _begin, (task,)) as pool:
+    with processes(task, count) as submit:
         out: dict[Any, str] = {}
         try:
             while True:
                 for name in itertools.islice(waiting, ahead - len(out)):
-                    out[pool.submit(_work, name, *left[name])] = name
+                    out[submit(name, *left[name])] = name
                 if not out:
                     return None
                 done, _ = concurrent.futures.wait(out, return_when=concurrent.futures.FIRST_COMPLETED)
@@ -289,9 +268,6 @@ def _until_broken(task: _Task, left: Mapping[str, tuple[str, Any]], waiting: Ite
                     yield record
         except BrokenProcessPool:
             return list(out.values())
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def _still_holds(record: Record, key: str, folder: Path, retry: bool) -> bool:

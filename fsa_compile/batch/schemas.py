@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
+import functools
+import itertools
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -83,8 +86,7 @@ def compile_schemas(
     if not isinstance(schemas, Mapping):
         what = f"schemas must be a mapping of names to schemas, not {type(schemas).__name__}"
         raise ConstraintError(what, fix='Write {"name": schema}.')
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise ConstraintError(f"workers must be a positive int, not {workers!r}")
+    check_workers(workers)
     vocabulary = vocabulary_of(tokenizer)
     folder = None if output is None else output_folder(output, schemas)
     task = _Task(vocabulary, options, limits, folder, cache)
@@ -92,7 +94,7 @@ def compile_schemas(
     count = min(workers or cores(), len(schemas))
     if workers is None and len(schemas) < _FEW:
         count = 1
-    results = map(task, schemas.items()) if count <= 1 else _in_processes(task, schemas, count)
+    results = itertools.starmap(task, schemas.items()) if count <= 1 else _in_processes(task, schemas, count)
     found = {result.name: result for result in shown(results, len(schemas), progress, "schemas")}
     return {name: found[name] for name in schemas}
 
@@ -107,8 +109,7 @@ class _Task:
     folder: Path | None
     cache: CompileCache | None
 
-    def __call__(self, item: tuple[str, Any]) -> BatchResult:
-        name, schema = item
+    def __call__(self, name: str, schema: Any) -> BatchResult:
         try:
             made = compile_json_schema(
                 schema, self.vocabulary, options=self.options, limits=self.limits, cache=self.cache
@@ -122,30 +123,42 @@ class _Task:
         return BatchResult(name, path=path)
 
 
-_task: _Task | None = None
+def _in_processes(task: _Task, schemas: Mapping[str, Any], count: int) -> Iterator[BatchResult]:
+    with processes(task, count) as submit:
+        for future in concurrent.futures.as_completed([submit(*item) for item in schemas.items()]):
+            yield future.result()
+
+
+_task: Callable[..., Any] | None = None
 """In a worker process: what to do."""
 
 
-def _begin(task: _Task) -> None:
+def _begin(task: Callable[..., Any]) -> None:
     global _task
     _task = task
 
 
-def _work(item: tuple[str, Any]) -> BatchResult:
+def _work(*given: Any) -> Any:
     assert _task is not None
-    return _task(item)
+    return _task(*given)
 
 
-def _in_processes(task: _Task, schemas: Mapping[str, Any], count: int) -> Iterator[BatchResult]:
+@contextlib.contextmanager
+def processes(task: Callable[..., Any], count: int) -> Iterator[Callable[..., concurrent.futures.Future[Any]]]:
+    """Calls of a task, each in one of some processes; an error in the block gives up those that wait."""
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads of whatever else runs here
     with concurrent.futures.ProcessPoolExecutor(count, context, _begin, (task,)) as pool:
-        futures = [pool.submit(_work, item) for item in schemas.items()]
         try:
-            for future in concurrent.futures.as_completed(futures):
-                yield future.result()
+            yield functools.partial(pool.submit, _work)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def check_workers(workers: int | None) -> None:
+    """Raises `ConstraintError` for a number of processes that is none."""
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ConstraintError(f"workers must be a positive int, not {workers!r}")
 
 
 def cores() -> int:

@@ -68,11 +68,9 @@ def arguments_machine(
 
     Args:
       schemas: JSON Schema of an object, by the JSON pointer of its place, for errors.
-      syntax: how they are written.
       marks: token ids of the marks that are special tokens; others are text.
       without: texts that no string holds.
       options: how the schemas are read, and JSON is written.
-      limits, deadline: bounds of the compilation.
 
     Raises:
       SchemaError: a schema is not well formed, refused, or has no values; the pointer leads to its place.

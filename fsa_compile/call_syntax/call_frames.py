@@ -58,12 +58,7 @@ class _BareKeys(Frames):
 
 
 class MarkedFrames(_BareKeys):
-    """Objects with bare keys, strings between marks.
-
-    Args:
-      parts: as for `Frames`.
-      strings: of the values.
-    """
+    """Objects with bare keys, strings between marks."""
 
     def __init__(self, parts: SchemaParts, strings: MarkedScalars) -> None:
         super().__init__(parts)
@@ -90,11 +85,7 @@ def _is_bare(character: str) -> bool:
 
 
 class CallFrames(_BareKeys):
-    """Keyword arguments of the call itself, in parentheses; their values are JSON.
-
-    Args:
-      parts: as for `Frames`.
-    """
+    """Keyword arguments of the call itself, in parentheses; their values are JSON."""
 
     def __init__(self, parts: SchemaParts) -> None:
         super().__init__(parts)
@@ -146,12 +137,7 @@ class CallFrames(_BareKeys):
 
 
 class PythonFrames(CallFrames):
-    """Keyword arguments whose values are Python literals.
-
-    Args:
-      parts: as for `Frames`.
-      strings: of the values, one for each quote, with their spellers.
-    """
+    """Keyword arguments whose values are Python literals. `strings`: of the values, one for each quote, with their spellers."""
 
     def __init__(self, parts: SchemaParts, strings: Sequence[tuple[PythonSpeller, PythonScalars]]) -> None:
         super().__init__(parts)

@@ -34,7 +34,6 @@ class CallScalars(Scalars):
 
     Args:
       without: the automaton of the strings that do not; None for all strings.
-      parts: as for `Scalars`.
     """
 
     def __init__(self, without: TextDfa | None, *parts: Any) -> None:
@@ -89,11 +88,7 @@ class MarkedScalars(CallScalars):
 
 
 class TextMarkedScalars(MarkedScalars):
-    """Strings between marks that are text: the first mark in it ends a string, so that no string holds one.
-
-    Args:
-      mark: not empty.
-    """
+    """Strings between marks that are text: the first mark in it ends a string, so that no string holds one. `mark`: not empty."""
 
     def __init__(self, mark: str, *parts: Any) -> None:
         super().__init__(*parts)

@@ -21,7 +21,6 @@ class ArgumentsEnd:
     """Finds where the arguments of a call end, however they are cut into pieces.
 
     Args:
-      syntax: how they are written.
       mark: what a mark of strings looks like in the text.
     """
 
@@ -81,7 +80,6 @@ def json_of(syntax: CallSyntax, text: str, mark: str = "") -> str:
     """The JSON text of some arguments; numbers keep their digits.
 
     Args:
-      syntax: how they are written.
       text: the arguments with their brackets.
       mark: what a mark of strings looks like in the text.
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import copy
-from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
@@ -81,32 +79,6 @@ class CanonicalWalk(BitmaskWalk):
         here = self._history[-1]
         return self._own.accepts_at(here.at) and bool(self.tables.filter_table.final[here.state])
 
-    @property
-    def finished(self) -> bool:
-        """Whether an end-of-text id was taken."""
-        return self._history[-1].finished
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens taken so far, the end-of-text id included."""
-        return len(self._history) - 1
-
-    @property
-    def vocab_size(self) -> int:
-        """V, ids of the vocabulary."""
-        return self.constraint.vocab_size
-
-    @property
-    def position(self) -> Hashable:
-        """What everything that may follow depends on."""
-        return self._history[-1]
-
-    def copy(self) -> CanonicalWalk:
-        """A walk at the same place that goes its own way."""
-        walk = copy.copy(self)
-        walk._history = list(self._history)
-        return walk
-
     def allowed_words(self, remaining: int | None = None) -> np.ndarray:
         """The mask of the next token as bits, uint32[ceil(V / 32)]; see `allowed`."""
         c, here = self.constraint, self._history[-1]
@@ -142,16 +114,6 @@ class CanonicalWalk(BitmaskWalk):
         if after is None:
             raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
         self._history.append(_Position(after, int(token), state, False))
-
-    def rewind(self, n: int) -> None:
-        """Takes back the last n tokens.
-
-        Raises:
-          ValueError: n is negative or larger than `num_tokens`.
-        """
-        if not 0 <= n <= self.num_tokens:
-            raise ValueError(f"cannot rewind {n} of {self.num_tokens} tokens")
-        del self._history[len(self._history) - n :]
 
     def shortest(self) -> list[int]:
         """A shortest sequence of tokens from the start to the end of an accepted text; among equals the one of lowest ids. With a

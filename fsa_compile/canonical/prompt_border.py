@@ -50,7 +50,6 @@ def canonical_border(
       ids: those behind it.
       partial_tokens: of the constraint on what follows, a regular one that allows every tokenization.
       tables, lookup, vocabulary: of the tokenizer.
-      limits: of the compilation.
       encode: the tokenizer, for prompts whose tokens are not its own.
 
     Raises:

@@ -55,9 +55,6 @@ def canonical_product(
 
     Args:
       constraint: a regular one, over the tables' vocabulary; see `with_stack` for others.
-      tables: of the tokenizer.
-      vocabulary: tables of the vocabulary, for bit rows.
-      limits, deadline: of the compilation.
       prompt: tokens that stand before the text; see `CanonicalTables.after`.
 
     Returns:
@@ -66,7 +63,6 @@ def canonical_product(
     Raises:
       ConstraintError: the constraint has a stack or a register, or texts that the encoder's normal form may change.
       UnspellableError: no accepted text has canonical tokens.
-      LimitError: too many states, or out of time.
     """
     if not constraint.is_regular:
         raise ConstraintError(
@@ -95,7 +91,6 @@ def with_stack(
 
     Raises:
       UnspellableError: no accepted text has canonical tokens.
-      LimitError: out of time.
     """
     state, last = tables.after(prompt)
     found = decided_distances(without_contexts(constraint), tables, deadline, state, last)
@@ -140,11 +135,7 @@ def multiplied(
 
 
 def _beginning(constraint: CompiledConstraint, tables: CanonicalTables, shortest: int, state: int, last: int) -> CanonicalPart:
-    """Where the texts begin; `shortest` is their least number of tokens.
-
-    Raises:
-      UnspellableError: there is no text.
-    """
+    """Where the texts begin; `shortest` is their least number of tokens. Raises `UnspellableError`: there is no text."""
     if shortest < FAR:
         return CanonicalPart(tables=tables.identity, last=last, shortest=shortest, state=state)
     raise UnspellableError(

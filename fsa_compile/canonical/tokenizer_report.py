@@ -49,12 +49,7 @@ class TokenizerReport:
 
 
 def tokenizer_report(tables: CanonicalTables, vocabulary: Vocabulary) -> TokenizerReport:
-    """The report of one tokenizer.
-
-    Args:
-      tables: its canonical tables.
-      vocabulary: its vocabulary.
-    """
+    """The report of one tokenizer."""
     rule, tokens = tables.rule, vocabulary.tokens
     own = np.flatnonzero(rule.own)
     sizes = np.zeros(len(rule.set_offset) - 1, np.int64)

@@ -19,18 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.cli.cli_inputs import (
-    constraint_of,
-    from_grammar,
-    from_pattern,
-    from_schema,
-    limits_of,
-    lines_of,
-    narrowing,
-    read_ids,
-    tokenizer_of,
-    written,
-)
+from fsa_compile.cli import cli_inputs as inputs
 from fsa_compile.cli.cli_options import Intermixed, compile_options, schema_options
 from fsa_compile.cli.cli_output import as_json, cut, facts_of, in_bytes, inspected, print_json, sentence, sizes, text_of, title
 from fsa_compile.errors import ArtifactError, ConstraintError, MissingPackageError, in_options
@@ -181,7 +170,7 @@ def _tokenizer_report(args: argparse.Namespace) -> int:
     from fsa_compile.canonical.filter.canonical_tables import canonical_tables
     from fsa_compile.canonical.tokenizer_report import describe, tokenizer_report
 
-    tokenizer = tokenizer_of(args)
+    tokenizer = inputs.tokenizer_of(args)
     report = tokenizer_report(canonical_tables(tokenizer), tokenizer.vocabulary)
     if args.json:
         print_json(dataclasses.asdict(report))
@@ -197,21 +186,21 @@ def _compile(args: argparse.Namespace) -> int:
     if not args.output.parent.is_dir():  # before the work, not after it
         raise ConstraintError(f"there is no folder {args.output.parent}", where=str(args.output), fix="Make it first.")
     begin = time.perf_counter()
-    tokenizer = tokenizer_of(args)
+    tokenizer = inputs.tokenizer_of(args)
     loaded = time.perf_counter()
     if args.choices is not None:
         from fsa_compile.compiler.entry_points import compile_choices
 
-        strings = lines_of(args.choices)
+        strings, how = inputs.lines_of(args.choices), inputs.narrowing(args)
         constraint = compile_choices(
-            _progress(strings, "choices"), tokenizer, canonical=args.canonical, **narrowing(args), limits=limits_of(args)
+            _progress(strings, "choices"), tokenizer, canonical=args.canonical, **how, limits=inputs.limits_of(args)
         )
     elif args.grammar is not None:
-        constraint = from_grammar(args.grammar, tokenizer, args)
+        constraint = inputs.from_grammar(args.grammar, tokenizer, args)
     elif args.schema is not None:
-        constraint = from_schema(args.schema, tokenizer, args)
+        constraint = inputs.from_schema(args.schema, tokenizer, args)
     else:
-        constraint = from_pattern(args.pattern, tokenizer, args)
+        constraint = inputs.from_pattern(args.pattern, tokenizer, args)
     compiled = time.perf_counter()
     constraint.save(args.output)
     size = args.output.stat().st_size
@@ -227,7 +216,7 @@ def _compile(args: argparse.Namespace) -> int:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    constraint, tokenizer = constraint_of(args)
+    constraint, tokenizer = inputs.constraint_of(args)
     facts = facts_of(constraint)
     if constraint.is_canonical:
         return _inspect_canonical(args, constraint, tokenizer, facts)
@@ -301,10 +290,10 @@ def _check_canonical(args: argparse.Namespace, constraint: CompiledConstraint, t
 def _check(args: argparse.Namespace) -> int:
     if args.ids is not None and args.texts:
         raise ConstraintError("--ids and texts were given together", fix="Give one of them.")
-    constraint, tokenizer = constraint_of(args)
+    constraint, tokenizer = inputs.constraint_of(args)
     items: list[Any]
     if args.ids is not None:
-        items = [read_ids(args.ids)]
+        items = [inputs.read_ids(args.ids)]
     else:
         items = args.texts or [line.rstrip("\n") for line in sys.stdin]
     accepted = True
@@ -328,9 +317,10 @@ def _batch(args: argparse.Namespace) -> int:
         double = next(name for name in names if names.count(name) > 1)
         raise ConstraintError(f"two of the files are called {double}", fix="Give them different names, or compile them apart.")
     schemas = {path.stem: path.read_text(encoding="utf-8-sig") for path in args.schemas}
-    options = written(args)
+    options = inputs.written(args)
     results = compile_schemas(
-        schemas, tokenizer_of(args), options=options, limits=limits_of(args), output=args.output, workers=args.workers
+        schemas, inputs.tokenizer_of(args), options=options, limits=inputs.limits_of(args), output=args.output,
+        workers=args.workers,
     )  # fmt: skip
     refused = [result for result in results.values() if result.error is not None]
     if args.json:
@@ -353,10 +343,10 @@ def _batch_lines(args: argparse.Namespace) -> int:
         part, parts = map(int, (args.shard or "0/1").split("/"))
     except ValueError:
         raise ConstraintError(f"the shard is {args.shard!r}", fix="Give I/N such as 0/4.") from None
-    options = written(args)
+    options = inputs.written(args)
     records = compile_folder(
-        args.schemas[0], tokenizer_of(args), args.output, options=options, limits=limits_of(args), workers=args.workers,
-        shard=(part, parts), retry=args.retry,
+        args.schemas[0], inputs.tokenizer_of(args), args.output, options=options, limits=inputs.limits_of(args),
+        workers=args.workers, shard=(part, parts), retry=args.retry,
     )  # fmt: skip
     refused = {record.name: record.error for record in records.values() if record.error is not None}
     if args.json:
@@ -386,11 +376,11 @@ def _registry(args: argparse.Namespace) -> int:
                 made = CompiledItems.load(path)
             except ArtifactError:
                 raise error from None
-        written = registry.save(args.name or path.stem, made, replace=args.replace)
+        saved = registry.save(args.name or path.stem, made, replace=args.replace)
         if args.json:
-            print_json({"written": str(written)})
+            print_json({"written": str(saved)})
         else:
-            print(f"Wrote {written}.")
+            print(f"Wrote {saved}.")
         return 0
     if not args.folder.is_dir():
         raise ConstraintError("there is no such folder", where=str(args.folder), fix="registry add makes it.")

@@ -42,13 +42,10 @@ def compose_filtered(
     Args:
       dfa: trimmed byte automaton.
       tokenizer: what the filters are told of besides the vocabulary.
-      vocabulary: exact bytes per token id.
       filters: at least one.
-      source, limits, deadline: as for `compose`.
 
     Raises:
       UnsatisfiableError: no token sequence of an accepted text passes the filters.
-      LimitError: a limit would be exceeded.
       ConstraintError: a filter that the tokenizer does not have what it takes for.
     """
     tables = tables_for(vocabulary)

@@ -12,27 +12,12 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Request
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import SchemaError
+from fsa_compile.formats import tree
 from fsa_compile.formats.framing import framed_machine
 from fsa_compile.formats.machine_values import as_value
 from fsa_compile.formats.request import FormatError
 from fsa_compile.formats.text_automaton import TextAutomaton, text_automaton, text_dfa
 from fsa_compile.formats.token_counts import token_limited
-from fsa_compile.formats.tree import (
-    NOTHING,
-    FewTokens,
-    Format,
-    FreeText,
-    Joined,
-    Json,
-    Named,
-    OneOf,
-    Parts,
-    Repeated,
-    Special,
-    Token,
-    Value,
-    Words,
-)
 from fsa_compile.json_schema import schema_machine
 from fsa_compile.json_schema.bounded_depth import without_counters
 from fsa_compile.json_schema.schema_options import SchemaOptions
@@ -41,17 +26,13 @@ from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 
-def compile_format(root: Format, request: Request, options: SchemaOptions | None) -> CompiledConstraint:
-    """The constraint of a tree of texts, special tokens and values.
-
-    Args:
-      options: how its schemas are read, and JSON is written.
-    """
+def compile_format(root: tree.Format, request: Request, options: SchemaOptions | None) -> CompiledConstraint:
+    """The constraint of a tree of texts, special tokens and values. `options`: how its schemas are read, and JSON is written."""
     return compile_named(root, request, options)[0]
 
 
 def compile_named(
-    root: Format, request: Request, options: SchemaOptions | None
+    root: tree.Format, request: Request, options: SchemaOptions | None
 ) -> tuple[CompiledConstraint, TextAutomaton, tuple[str, ...]]:
     """The constraint of a tree, the automaton of its text, and where the tree has names: by node but the dead one, the state of
     that automaton, "" for none."""
@@ -65,7 +46,7 @@ def compile_named(
     machines: list[ByteMachine] = []
     starts = []
     for node in automaton.schemas:
-        if isinstance(node, Json):
+        if isinstance(node, tree.Json):
             with schemas_at(node):
                 machines.append(schema_machine(node.schema, options=options, limits=limits, deadline=deadline))
             starts.append(machines[-1].start)
@@ -78,7 +59,7 @@ def compile_named(
     return dataclasses.replace(made, extra=extra), automaton, tuple(states)
 
 
-def short_text(most: int, without: tuple[str, ...], pointer: str, request: Request) -> Format:
+def short_text(most: int, without: tuple[str, ...], pointer: str, request: Request) -> tree.Format:
     """Free text of at most `most` characters: counted in a register where that is exact, else by states."""
     language = regex(f"(?s:.{{0,{most}}})")
     if without:
@@ -87,16 +68,12 @@ def short_text(most: int, without: tuple[str, ...], pointer: str, request: Reque
         machine = language.to_byte_machine(request.limits, request.deadline)
         if machine is not None:
             value = as_value(machine)
-            return OneOf((NOTHING, Value(value, value.start, pointer)))
-    return Words(language, pointer)
+            return tree.OneOf((tree.NOTHING, tree.Value(value, value.start, pointer)))
+    return tree.Words(language, pointer)
 
 
-def _few_tokens(node: FewTokens, request: Request) -> Format:
-    """Text whose tokens are counted in a register.
-
-    Raises:
-      FormatError: tokens cannot be counted here.
-    """
+def _few_tokens(node: tree.FewTokens, request: Request) -> tree.Format:
+    """Text whose tokens are counted in a register. Raises `FormatError`: tokens cannot be counted here."""
     tables = tables_for(request.vocabulary)
     what, fix = "", "Bound it by characters."
     if not tables.spells_every_byte:
@@ -105,14 +82,14 @@ def _few_tokens(node: FewTokens, request: Request) -> Format:
         what, fix = "tokens are counted only without canonical= and filters=", "Leave these out, or bound it by characters."
     if what:
         raise FormatError(what, pointer=node.pointer, fix=fix)
-    free = text_dfa(FreeText(node.without, node.pointer), request.limits, request.deadline)
+    free = text_dfa(tree.FreeText(node.without, node.pointer), request.limits, request.deadline)
     if not node.most or free.num_states < 2:
-        return NOTHING
+        return tree.NOTHING
     machine = token_limited(free, node.most, tables)
-    return OneOf((NOTHING, Value(machine, machine.start, node.pointer)))
+    return tree.OneOf((tree.NOTHING, tree.Value(machine, machine.start, node.pointer)))
 
 
-def resolved(root: Format, request: Request) -> Format:
+def resolved(root: tree.Format, request: Request) -> tree.Format:
     """A tree with what a vocabulary has in the place of names of special tokens and of texts of so many tokens.
 
     Raises:
@@ -120,24 +97,24 @@ def resolved(root: Format, request: Request) -> Format:
     """
     vocabulary = request.vocabulary
     match root:
-        case FewTokens():
+        case tree.FewTokens():
             return _few_tokens(root, request)
-        case Special(tokens=tokens, pointer=pointer, excluded=excluded):
+        case tree.Special(tokens=tokens, pointer=pointer, excluded=excluded):
             ids = frozenset(_special_id(token, vocabulary, pointer) for token in tokens)
             if not excluded:
-                return Token(ids)
+                return tree.Token(ids)
             others = set(vocabulary.special.values()) - ids - set(vocabulary.stop_ids) - {vocabulary.bos_id}
-            return Token(frozenset(token for token in others if token is not None))
-        case Parts(parts=parts):
-            return Parts(tuple(resolved(part, request) for part in parts))
-        case OneOf(branches=branches):
-            return OneOf(tuple(resolved(branch, request) for branch in branches))
-        case Named(branches=branches):
-            return Named(tuple((name, resolved(behind, request)) for name, behind in branches))
-        case Repeated(part=part):
+            return tree.Token(frozenset(token for token in others if token is not None))
+        case tree.Parts(parts=parts):
+            return tree.Parts(tuple(resolved(part, request) for part in parts))
+        case tree.OneOf(branches=branches):
+            return tree.OneOf(tuple(resolved(branch, request) for branch in branches))
+        case tree.Named(branches=branches):
+            return tree.Named(tuple((name, resolved(behind, request)) for name, behind in branches))
+        case tree.Repeated(part=part):
             return dataclasses.replace(root, part=resolved(part, request))
-        case Joined(part=part, between=between):
-            return Joined(resolved(part, request), resolved(between, request))
+        case tree.Joined(part=part, between=between):
+            return tree.Joined(resolved(part, request), resolved(between, request))
     return root
 
 
@@ -162,7 +139,7 @@ def _special_id(token: str | int, vocabulary: Vocabulary, pointer: str) -> int:
 class schemas_at:  # noqa: N801 (a context manager, used like a function)
     """Errors of a schema name its place in the request."""
 
-    def __init__(self, node: Json) -> None:
+    def __init__(self, node: tree.Json) -> None:
         self._pointer = node.pointer
 
     def __enter__(self) -> None:

@@ -34,7 +34,6 @@ def framed_machine(
       machines: of its values, each with one symbol on its stack at first and one control where texts end; one machine may read
         several of the values.
       starts: the controls at which the values begin; None: each at its machine's own.
-      deadline: its bound on memory is kept to.
 
     Raises:
       FormatError: after some text the next byte can be read in two ways.
@@ -54,7 +53,6 @@ def with_values(outer: ByteMachine, values: Sequence[Value], deadline: Deadline)
       outer: without a stack at first and without bit sets, deterministic.
       values: each of a machine with one symbol on its stack at first and one control where texts end; one machine may read
         several. None of their texts is empty.
-      deadline: its bound on memory is kept to.
 
     Raises:
       FormatError: after some text the next byte can be read in two ways.

@@ -18,7 +18,6 @@ def text_then(machine: ByteMachine, trigger: str, limits: CompileLimits, deadlin
     Args:
       machine: over bytes alone, without special tokens.
       trigger: not empty.
-      limits, deadline: bounds of the construction.
 
     Raises:
       ConstraintError: the trigger is empty, or no text.

@@ -132,11 +132,7 @@ def grammar_machine(
 
 
 def grammar_format(text: str, start: str | None, pointer: str, limits: CompileLimits, deadline: Deadline) -> Format:
-    """The texts of a grammar in Lark's syntax or in GBNF.
-
-    Raises:
-      GrammarError: see `compile_grammar`.
-    """
+    """The texts of a grammar in Lark's syntax or in GBNF. Raises `GrammarError`: see `compile_grammar`."""
     machine = grammar_machine(parse_grammar(text, start=start, limits=limits), limits=limits, deadline=deadline)
     value = as_value(machine)
     read = Value(value, value.start, pointer)

@@ -40,11 +40,8 @@ def join_parts(
 
     Args:
       chosen: parts of one form; each name is wanted of one of them.
-      roles: of the form.
       rows: bit rows of all parts, by their hashes.
-      tables: of the vocabulary.
       pool: for the rows of the result.
-      source: of the result.
     """
     if any(one.part.outside != chosen[0].part.outside for one in chosen):
         return None

@@ -16,24 +16,8 @@ from fsa_compile.arrays.graphs import reach, reached
 from fsa_compile.arrays.integers import distinct, firsts, order_of
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
+from fsa_compile.formats import tree
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.tree import (
-    Format,
-    FreeText,
-    Joined,
-    Json,
-    Named,
-    OneOf,
-    Parts,
-    Regex,
-    Repeated,
-    Special,
-    Text,
-    Token,
-    Until,
-    Value,
-    Words,
-)
 from fsa_compile.languages import constructors as languages
 from fsa_compile.limits import CompileLimits, Deadline
 
@@ -92,18 +76,13 @@ class TextAutomaton:
     final: np.ndarray
     start: int
     calls: dict[int, dict[int, int]]
-    schemas: tuple[Json | Value, ...]
+    schemas: tuple[tree.Json | tree.Value, ...]
     specials: tuple[int, ...] = ()
     labels: tuple[frozenset[Hashable], ...] = ()
 
 
-def text_automaton(root: Format, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
-    """The automaton of a tree.
-
-    Raises:
-      LimitError: more states than `max_states`, or more time than there is.
-      FormatError: a pattern that is not one.
-    """
+def text_automaton(root: tree.Format, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
+    """The automaton of a tree. Raises `FormatError`: a pattern that is not one."""
     build = _Nondeterministic(limits, deadline)
     build.specials = sorted(_tokens(root))
     start, end = build.state(), build.state(END)
@@ -111,21 +90,21 @@ def text_automaton(root: Format, limits: CompileLimits, deadline: Deadline) -> T
     return _deterministic(build, start, end, limits, deadline)
 
 
-def _tokens(root: Format) -> set[int]:
+def _tokens(root: tree.Format) -> set[int]:
     """The ids of all special tokens of a tree."""
     out: set[int] = set()
-    todo: list[Format] = [root]
+    todo: list[tree.Format] = [root]
     while todo:
         match todo.pop():
-            case Token(ids=ids):
+            case tree.Token(ids=ids):
                 out |= ids
-            case Parts(parts=children) | OneOf(branches=children):
+            case tree.Parts(parts=children) | tree.OneOf(branches=children):
                 todo += children
-            case Named(branches=named):
+            case tree.Named(branches=named):
                 todo += [child for _, child in named]
-            case Repeated(part=child):
+            case tree.Repeated(part=child):
                 todo.append(child)
-            case Joined(part=child, between=between):
+            case tree.Joined(part=child, between=between):
                 todo += [child, between]
     return out
 
@@ -146,9 +125,9 @@ class _Nondeterministic:
         self.free: list[list[int]] = []
         self.moves: list[list[tuple[int, int]]] = []
         self.calls: list[list[tuple[int, int]]] = []
-        self.schemas: dict[object, tuple[int, Json | Value]] = {}
+        self.schemas: dict[object, tuple[int, tree.Json | tree.Value]] = {}
         self.specials: list[int] = []
-        self._dfas: dict[Format, ByteDfa] = {}
+        self._dfas: dict[tree.Format, ByteDfa] = {}
         self.labels: list[Hashable] = []
         self.has_names = False
         self._numbers, self._behind = itertools.count(), tuple[Hashable, ...]()
@@ -165,23 +144,23 @@ class _Nondeterministic:
     def _label(self) -> Hashable:
         return (*self._behind, next(self._numbers)) if self._behind else next(self._numbers)
 
-    def add(self, node: Format, begin: int, end: int) -> None:
+    def add(self, node: tree.Format, begin: int, end: int) -> None:
         """The node's texts between two states."""
         match node:
-            case Text(text=text):
+            case tree.Text(text=text):
                 self._text(text.encode(), begin, end)
-            case Json():
+            case tree.Json():
                 key = json.dumps(node.schema, sort_keys=False, default=repr)
                 number, _ = self.schemas.setdefault(key, (len(self.schemas), node))
                 self.calls[begin].append((number, end))
-            case Special():
+            case tree.Special():
                 raise TypeError("the vocabulary of a special token is not known")
-            case Value():
+            case tree.Value():
                 number, _ = self.schemas.setdefault((id(node.machine), node.start), (len(self.schemas), node))
                 self.calls[begin].append((number, end))
-            case Token(ids=ids):
+            case tree.Token(ids=ids):
                 self.moves[begin].append((sum(1 << 256 + self.specials.index(token) for token in ids), end))
-            case Parts(parts=parts):
+            case tree.Parts(parts=parts):
                 here = begin
                 for part in parts[:-1]:
                     there = self.state()
@@ -191,18 +170,18 @@ class _Nondeterministic:
                     self.add(parts[-1], here, end)
                 else:
                     self.free[here].append(end)
-            case OneOf(branches=branches):
+            case tree.OneOf(branches=branches):
                 for branch in branches:
                     first = self.state()
                     self.free[begin].append(first)
                     self.add(branch, first, end)
-            case Named(branches=named):
+            case tree.Named(branches=named):
                 self.has_names = True
                 for name, behind in named:
                     self._named(name.encode(), behind, begin, end)
-            case Repeated():
+            case tree.Repeated():
                 self._repeated(node, begin, end)
-            case Joined(part=part, between=between):
+            case tree.Joined(part=part, between=between):
                 first, last = self.state(), self.state()
                 self.free[begin].append(first)
                 self.add(part, first, last)
@@ -224,7 +203,7 @@ class _Nondeterministic:
         self.moves += [[(1 << byte, there)] for byte, there in zip(text[1:], (*range(first + 1, first + more), end))]
         self.moves[begin].append((1 << text[0], first if more else end))
 
-    def _named(self, name: bytes, behind: Format, begin: int, end: int) -> None:
+    def _named(self, name: bytes, behind: tree.Format, begin: int, end: int) -> None:
         here = self.state((self.labels[begin], b""))
         self.free[begin].append(here)
         for read, byte in enumerate(name, 1):
@@ -236,7 +215,7 @@ class _Nondeterministic:
         self.add(behind, here, end)
         self._numbers, self._behind = outside
 
-    def _repeated(self, node: Repeated, begin: int, end: int) -> None:
+    def _repeated(self, node: tree.Repeated, begin: int, end: int) -> None:
         here = begin
         for _ in range(node.low):
             there = self.state()
@@ -254,9 +233,9 @@ class _Nondeterministic:
             here = loop
         self.free[here].append(end)
 
-    def _automaton(self, node: Format, begin: int, end: int) -> None:
-        leads = node.leads if isinstance(node, FreeText) else ()
-        if isinstance(node, FreeText):
+    def _automaton(self, node: tree.Format, begin: int, end: int) -> None:
+        leads = node.leads if isinstance(node, tree.FreeText) else ()
+        if isinstance(node, tree.FreeText):
             node = dataclasses.replace(node, leads=())
         if node not in self._dfas:
             self._dfas[node] = text_dfa(node, self._limits, self._deadline)
@@ -327,22 +306,22 @@ def _lead_label(answer: Answer | None, lead: tuple[str, str, str], read: int) ->
     return (answer, name[:within]) if within <= len(name) else (answer, name, within)
 
 
-def text_dfa(node: Format, limits: CompileLimits, deadline: Deadline) -> ByteDfa:
+def text_dfa(node: tree.Format, limits: CompileLimits, deadline: Deadline) -> ByteDfa:
     """The automaton of text without calls and special tokens; of free text without leads.
 
     Raises:
       FormatError: a pattern that is not one.
     """
     match node:
-        case FreeText(without=without):
+        case tree.FreeText(without=without):
             made = languages.regex("(?s:.*)") if not without else ~languages.regex(f"(?s:.*(?:{_any(without)}).*)")
-        case Words(language=made):
+        case tree.Words(language=made):
             pass
-        case Until(end=mark, marks=marks, without=without):
+        case tree.Until(end=mark, marks=marks, without=without):
             made = languages.regex(f"(?s:.*){re.escape(mark)}") - languages.regex(f"(?s:.*(?:{_any(marks)}).+)")
             if without:
                 made = made - languages.regex(f"(?s:.*(?:{_any(without)}).*)")
-        case Regex(pattern=pattern, pointer=pointer):
+        case tree.Regex(pattern=pattern, pointer=pointer):
             try:
                 return languages.regex(pattern).to_byte_dfa(limits, deadline)
             except (PatternError, UnsatisfiableError) as error:

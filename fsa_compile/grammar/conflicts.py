@@ -61,8 +61,6 @@ def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Co
 
     Args:
       tables: trimmed tables.
-      builder: what made them.
-      stacks: number of stacks.
 
     Raises:
       UncountableError: a counted repetition has to do with it.

@@ -45,8 +45,6 @@ class FrameBuilder:
       longest: whether lexemes are cut by the longest match.
       back: whether a lexeme may end where a longer match may still fail; with one stack only.
       stacks: with more than 1, readings of one symbol on different stacks respect one another's lexemes (`competitors`).
-      limits: `max_states` bounds the controls.
-      deadline: the running time budget.
     """
 
     def __init__(

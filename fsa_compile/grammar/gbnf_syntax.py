@@ -35,7 +35,6 @@ def parse_gbnf(text: str, *, start: str = "root", limits: CompileLimits | None =
     """Reads a grammar.
 
     Args:
-      text: the grammar.
       start: name of the start rule.
       limits: `max_pattern` bounds the text, `max_repeat` counts, `max_rules` the number of rules.
 
@@ -44,7 +43,6 @@ def parse_gbnf(text: str, *, start: str = "root", limits: CompileLimits | None =
 
     Raises:
       GrammarSyntaxError, UnsupportedGrammarError: with line and column.
-      LimitError: a limit is exceeded.
     """
     return _Parser(text, limits).parse(start)
 

@@ -38,8 +38,6 @@ def machine_of(
       grammar: as a front end made it.
       stacks: with more than 1, what one stack cannot decide becomes several entries of one action.
       specials: token id of every special token that the grammar names.
-      limits: bounds of the compilation; `max_states` holds for rule automata and for controls.
-      deadline: an already running time budget.
       values: special tokens in whose place values will stand: the bytes with which these may begin, as a bit set, and whether
         the empty text is one.
 

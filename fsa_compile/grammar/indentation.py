@@ -43,8 +43,6 @@ def indented(network: Network, grammar: Grammar, limits: CompileLimits, deadline
     Args:
       network: as `build_network` made it; its lexicon gets more terminals.
       grammar: with `indentation`.
-      limits: `max_states` bounds every automaton.
-      deadline: the running time budget.
 
     Raises:
       UncountableError: a counted repetition holds lines.

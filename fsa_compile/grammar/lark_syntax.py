@@ -58,14 +58,12 @@ def parse_lark(
     """Reads a grammar.
 
     Args:
-      text: the grammar.
       start: name of the start rule.
       mode: how terminals become text; None is "longest".
       limits: `max_pattern` bounds the text, `max_repeat` counts, `max_rules` the number of rules.
 
     Raises:
       GrammarSyntaxError, UnsupportedGrammarError: with line and column.
-      LimitError: a limit is exceeded.
     """
     if mode not in (None, "longest", "characters"):
         raise ConstraintError(f"there is no lexical mode {mode!r}", fix='Use "longest" or "characters".')

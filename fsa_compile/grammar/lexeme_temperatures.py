@@ -18,7 +18,6 @@ def temperature_of_controls(tables: FrameTables, builder: FrameBuilder) -> Calla
 
     Args:
       tables: trimmed tables.
-      builder: what made them.
     """
     given = {t: terminal.temperature for t, terminal in enumerate(builder.lexicon.terminals) if terminal.temperature is not None}
     if not given:

@@ -54,11 +54,9 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
       frames: automata of the network's frames, the first one where texts start.
       ignore: terminals that are ignored.
       grammar: for errors.
-      deadline: ends it.
 
     Raises:
       UnsupportedGrammarError: a terminal matches the empty text.
-      LimitError: it takes too long.
     """
     for t in lexicon.terminals:
         if t.nullable and t.automaton.arcs[0] and t.key[0] not in ("special", "chunks"):

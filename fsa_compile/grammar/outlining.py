@@ -72,7 +72,6 @@ class Outliner:
       can_be_empty: whether a node has the empty text.
       first_terminals: the terminals that a node may begin with.
       group: makes a rule of a node that stands in a rule, and gives the number of its frame.
-      deadline: the running time budget.
     """
 
     def __init__(

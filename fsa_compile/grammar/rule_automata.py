@@ -60,8 +60,6 @@ class RuleAutomata:
       nullable: rules that have the empty text.
       loops: counted repetitions, by the rule that each is.
       can_be_empty: whether an expression has the empty text.
-      limits: `max_states` bounds every automaton.
-      deadline: the running time budget.
 
     Attributes:
       automata: by rule, minimal and without the empty text.

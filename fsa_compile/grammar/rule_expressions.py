@@ -89,7 +89,6 @@ def with_calls(node: Node, numbers: dict[str, int], nullable: set[str]) -> Node:
     """The expression with references to some rules as calls of frames.
 
     Args:
-      node: the expression.
       numbers: the frame of each rule that is called.
       nullable: rules that have the empty text, which is no text of a frame.
     """

@@ -52,7 +52,6 @@ def settle_terminals(
       GrammarSyntaxError: a terminal uses itself, or a rule.
       UnsupportedGrammarError: a terminal is too deep, or mixes text with tokens that are no text; a condition would look
         outside; a lazy and a greedy loop both decide where a lexeme ends.
-      LimitError: written out, a terminal is larger than `max_pattern`.
     """
     return _Terminals(source, rules, lazy).settled(ignore)
 

@@ -135,7 +135,6 @@ class Lexicon:
         """Number of the terminal that an expression is.
 
         Args:
-          node: the expression.
           name: its name, if it has one.
           priority: of the named terminal.
 

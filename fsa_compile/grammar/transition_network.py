@@ -108,16 +108,12 @@ def build_network(
     """The network of a grammar whose rules are all productive.
 
     Args:
-      grammar: the grammar.
       lexicon: an empty one; it is closed afterwards.
-      limits: bounds of the compilation.
-      deadline: the running time budget.
       written_out: repetitions that are not to be counted, as `UncountableError` names them.
       outlining: which parts of recursive rules become calls.
 
     Raises:
       UncountableError: other repetitions cannot be counted either.
-      LimitError: written out, the rules are too large.
       GrammarError: a terminal cannot be an automaton.
     """
     return _Builder(grammar, lexicon, limits, deadline, written_out or set(), outlining).network()

@@ -1,9 +1,13 @@
-"""Files whose names a stranger may have sent: only regular ones are opened, so that no pipe or device keeps a process waiting."""
+"""Files whose names a stranger may have sent: only regular ones are opened, so that no pipe or device keeps a process waiting;
+and files that are written whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,6 +28,19 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         os.close(opened)
         raise OSError(None, "it is no regular file")
     return os.fdopen(opened, "rb")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes a path's place once the block has written it: all of it, or nothing."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(part, "wb") as file:
+            yield file
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def path_or_none(path: Any) -> Path | None:

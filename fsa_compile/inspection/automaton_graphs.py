@@ -155,7 +155,6 @@ class _TokenArcs:
     """Arcs of a constraint's states.
 
     Args:
-      constraint: the artifact.
       tokens: texts of its tokens; None writes ids.
       max_labels: most texts of one set of tokens.
       pieces: whether states inside a character are drawn.

@@ -22,16 +22,8 @@ from numpy.typing import NDArray
 
 from fsa_compile.artifact.palette import ACCENT, FILL, HEAT, INK, LINE, STYLE
 from fsa_compile.errors import CallError, ConstraintError, MissingPackageError, is_whole, naming
-from fsa_compile.inspection.automaton_graphs import (
-    MOST_NODES,
-    Automaton,
-    Graph,
-    graph_of,
-    graph_to_dot,
-    readable,
-    shortened,
-    wrapped,
-)
+from fsa_compile.inspection import automaton_graphs as graphs
+from fsa_compile.inspection.automaton_graphs import Automaton, Graph, graph_to_dot
 from fsa_compile.inspection.draw_labels import RADIUS, Arrangement, arrange
 from fsa_compile.inspection.explain import token_text
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -156,7 +148,7 @@ def build_graph(
         raise ConstraintError(f"max_nodes is {max_nodes!r:.60}, so there is nothing to draw", fix="Give 1 or more.")
     if not is_whole(max_labels, 0):
         raise ConstraintError(f"max_labels is {max_labels!r:.60}", fix="Give a whole number.")
-    nodes = MOST_NODES if max_nodes is None else max_nodes
+    nodes = graphs.MOST_NODES if max_nodes is None else max_nodes
     if type(automaton).__module__.partition(".")[0] in ("pynini", "_pynini", "_pywrapfst", "pywrapfst"):
         from fsa_compile.inspection.draw_transducer import transducer_graph  # needs pynini, which drawing does not
 
@@ -164,8 +156,8 @@ def build_graph(
         graph = transducer_graph(automaton, vocabulary, max_nodes=nodes, max_labels=max_labels)
     else:
         automaton = automaton.to_byte_dfa() if hasattr(automaton, "to_byte_dfa") else automaton
-        graph = graph_of(automaton, tokenizer, max_nodes=nodes, max_labels=max_labels, pieces=pieces)
-    return readable(graph) if max_nodes is None else graph
+        graph = graphs.graph_of(automaton, tokenizer, max_nodes=nodes, max_labels=max_labels, pieces=pieces)
+    return graphs.readable(graph) if max_nodes is None else graph
 
 
 @naming(CallError)
@@ -230,7 +222,7 @@ def plot_graph(graph: Graph, *, ax: Any = None) -> Any:
 
 def arranged(graph: Graph, scale: float = 1.0) -> Arrangement:
     """Places for the states, arcs and labels of a graph that is drawn at `UNIT` inches, or as many times smaller."""
-    labels = [label_size(wrapped(plain(label)), LABEL) * scale for _, _, label in graph.edges]
+    labels = [label_size(graphs.wrapped(plain(label)), LABEL) * scale for _, _, label in graph.edges]
     marks = [(0.32, -0.17) if node in graph.cut else (0.0, 0.0) for node in graph.nodes]
     return arrange(graph.nodes, [(source, target) for source, target, _ in graph.edges], [(w, h) for w, h in labels], marks)
 
@@ -256,7 +248,7 @@ def draw_arranged(ax: Any, graph: Graph, arrangement: Arrangement) -> None:
     box = {"boxstyle": "round,pad=0.12", "fc": "white", "ec": "none"}
     for corners, (x, y), (_, _, label) in zip(arrangement.curves, arrangement.labels, graph.edges):
         ax.add_patch(FancyArrowPatch(path=Curve(corners, [Curve.MOVETO] + [Curve.CURVE4] * (len(corners) - 1)), **arrow))
-        ax.text(x, y, wrapped(plain(label)), ha="center", va="center", fontsize=LABEL, color=ACCENT, zorder=5, bbox=box)
+        ax.text(x, y, graphs.wrapped(plain(label)), ha="center", va="center", fontsize=LABEL, color=ACCENT, zorder=5, bbox=box)
     x, y = arrangement.place[graph.nodes[0]]
     start: dict[str, Any] = {"arrowstyle": "-|>", "color": LINE, "shrinkA": 0, "shrinkB": 0}
     ax.annotate("", xy=(x - RADIUS, y), xytext=(x - 0.7, y), arrowprops=start, zorder=2)
@@ -337,7 +329,7 @@ def _step_names(steps: int, ids: Sequence[int], vocabulary: Vocabulary | None) -
     if vocabulary is None:
         return [f"{n}" for n in range(steps)]
     stops = set(vocabulary.stop_ids)
-    taken = ["end of text" if t in stops else f"'{shortened(token_text(vocabulary.tokens[t]), 14)}'" for t in ids]
+    taken = ["end of text" if t in stops else f"'{graphs.shortened(token_text(vocabulary.tokens[t]), 14)}'" for t in ids]
     return [f"{taken[n]}  {n}" if n < len(taken) else f"{n}" for n in range(steps)]
 
 

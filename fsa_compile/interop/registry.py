@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import re
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from fsa_compile.artifact.file import MAGIC, read_header
 from fsa_compile.artifact.item_trie import MAGIC as ITEMS_MAGIC
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import ArtifactError, ConstraintError, named_fields
-from fsa_compile.inputs.files import checked_path
+from fsa_compile.inputs.files import checked_path, replacing
 
 INDEX = "index.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -172,12 +171,8 @@ class Registry:
                 entries[name] = self.entry(name)
         if self.folder.is_dir():
             text = json.dumps({name: dataclasses.asdict(entry) for name, entry in entries.items()}, indent=1, sort_keys=True)
-            part = self.folder / f".{INDEX}.{secrets.token_hex(4)}.part"
-            try:
-                part.write_text(text + "\n", encoding="utf-8")
-                os.replace(part, self.folder / INDEX)
-            finally:
-                part.unlink(missing_ok=True)
+            with replacing(self.folder / INDEX) as file:
+                file.write(f"{text}\n".encode())
         return entries
 
     def _path(self, name: str) -> Path:

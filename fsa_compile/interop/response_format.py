@@ -154,11 +154,7 @@ def requested(
 
 
 class _Calls:
-    """The tools of a request, and texts with calls of them.
-
-    Attributes:
-      functions: schema of the arguments by name.
-    """
+    """The tools of a request, and texts with calls of them. `functions`: schema of the arguments by name."""
 
     def __init__(self, tools: Any, tags: ToolTags | None, many: bool) -> None:
         self.functions: dict[str, Json] = {}

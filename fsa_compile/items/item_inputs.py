@@ -19,11 +19,7 @@ _FIX = "Give an int array [items, length] padded with -1, or sequences of ids, o
 
 
 def catalogue_vocabulary(tokenizer: Any, stop_ids: tuple[int, ...] | None) -> tuple[Any, Any]:
-    """The vocabulary, and the tokenizer where there is one.
-
-    Raises:
-      ConstraintError: neither a tokenizer nor a number of ids.
-    """
+    """The vocabulary, and the tokenizer where there is one. Raises `ConstraintError`: neither a tokenizer nor a number of ids."""
     if isinstance(tokenizer, (int, np.integer)) and not isinstance(tokenizer, bool):
         return NumberedIds(int(tokenizer), tuple(stop_ids or ())), None
     from fsa_compile.compiler.arguments import vocabulary_of
@@ -54,11 +50,7 @@ class NumberedIds:
 
 
 def item_matrix(items: Any, vocabulary: Vocabulary | NumberedIds, tokenizer: Any, deadline: Deadline) -> np.ndarray:
-    """int[N, L], -1 after the end of shorter items; checked.
-
-    Raises:
-      ConstraintError: see `compile_items`.
-    """
+    """int[N, L], -1 after the end of shorter items; checked. Raises `ConstraintError`: see `compile_items`."""
     if isinstance(items, (str, bytes, dict)) or not isinstance(items, (np.ndarray, Iterable)):
         raise ConstraintError(f"items cannot be a {type(items).__name__}", fix=_FIX)
     if not isinstance(items, np.ndarray):

@@ -34,11 +34,6 @@ def trie_of(matrix: np.ndarray, vocab_size: int, deadline: Deadline) -> Trie:
 
     Args:
       matrix: int[N, L], N and L at least 1, ids below `vocab_size`, -1 from each item's end on; no item is empty.
-      vocab_size: V.
-      deadline: asked once per level.
-
-    Raises:
-      LimitError: out of time or memory.
     """
     width = np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.int32).itemsize
     # Of each id token, first child and distance, twice while levels are joined; of each item keys, order, two columns, flags.

@@ -172,14 +172,12 @@ def schema_machine(
       schema: a schema as decoded JSON, or its text.
       options: how it is read and how values are written.
       limits: bounds of the compilation; patterns keep to them too.
-      deadline: an already running time budget.
       outcomes_apart: whether frames are shared less, which some schemas need for a bound on the rest of every text.
 
     Raises:
       SchemaError: the schema is not well formed.
       UnsupportedSchemaError: it asks for what is not enforced exactly.
       UnsatisfiableSchemaError: no value satisfies it.
-      LimitError: a limit of `options` or `limits` is exceeded.
     """
     options, limits = checked_options(options), limits or CompileLimits()
     deadline = deadline or Deadline(limits)

@@ -68,12 +68,9 @@ def truncated(machine: ByteMachine, depths: Depths, limits: CompileLimits, deadl
     Args:
       machine: of `schema_machine`, without counters.
       depths: the bounds.
-      limits: `max_states` bounds the states before those are cut that cannot be completed.
-      deadline: an already running time budget.
 
     Raises:
       UnsatisfiableSchemaError: every value of the schema nests deeper.
-      LimitError: more states than `max_states`.
       UnsupportedSchemaError: the schema recurs through containers that have no bound.
     """
     dfa = _Truncation(machine, depths, limits, deadline).automaton()

@@ -17,11 +17,7 @@ FIRST_NODE = 1 << 20
 
 
 class Decisions:
-    """A store of diagrams over atoms; atoms are ordered by their first use.
-
-    Attributes:
-      atoms: atom of each variable.
-    """
+    """A store of diagrams over atoms; atoms are ordered by their first use. `atoms`: atom of each variable."""
 
     def __init__(self, max_nodes: int) -> None:
         self.atoms: list[Hashable] = []

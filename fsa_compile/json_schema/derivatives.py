@@ -62,11 +62,7 @@ class Case(NamedTuple):
 
 
 class Derivatives:
-    """Steps of array and object formulas.
-
-    Args:
-      matches: whether a string satisfies a string atom.
-    """
+    """Steps of array and object formulas. `matches`: whether a string satisfies a string atom."""
 
     def __init__(
         self,

@@ -15,12 +15,7 @@ _OTHERS = 1 << MAX_KEYS
 
 
 class KeyGuards:
-    """The guards of a finished pool.
-
-    Args:
-      outcomes: per control, whether anything follows there.
-      live: the controls in use.
-    """
+    """The guards of a finished pool. `outcomes`: per control, whether anything follows there. `live`: the controls in use."""
 
     def __init__(self, controls: Controls, outcomes: Sequence[int], live: Iterable[int]) -> None:
         self._controls, self._outcomes = controls, outcomes
@@ -58,12 +53,7 @@ class KeyGuards:
         return self.guards.number(Guard((coming,), 0, 0))
 
     def sets(self, entry: np.ndarray, live: Sequence[int]) -> KeySets:
-        """The sets of a machine.
-
-        Args:
-          entry: guards of its entries.
-          live: its controls, from the first that is not dead.
-        """
+        """The sets of a machine. `entry`: guards of its entries. `live`: its controls, from the first that is not dead."""
         coming = [0, *(self._coming.get(c, 0) for c in live)]
         return KeySets(
             guards=tuple(self.guards.all),

@@ -364,11 +364,7 @@ def number_dfa(
       conditions: automata run side by side.
       universe: which spellings are read.
       label: label of a number, from what each condition says.
-      max_states: bound on joint states.
       where: JSON pointer for the message.
-
-    Raises:
-      LimitError: more than `max_states` joint states.
     """
     runs, label = [_Run(condition) for condition in conditions], functools.cache(label)
     start: tuple[Any, ...] = ("s", *(0 for _ in runs))

@@ -35,12 +35,7 @@ _FOUND: SizedMemo[TextDfa] = SizedMemo(1 << 19, num_moves)
 
 
 def search_dfa(pattern: str, limits: CompileLimits) -> TextDfa:
-    """The texts in which a pattern is found.
-
-    Raises:
-      PatternError: the pattern is refused.
-      LimitError: it is too large.
-    """
+    """The texts in which a pattern is found. Raises `PatternError`: the pattern is refused."""
     return _FOUND.get((pattern, limits), lambda: _search_dfa(pattern, limits))
 
 

@@ -162,10 +162,6 @@ class Aims:
     one of its ends, whoever called it. Where one caller hopes that an element is valid and another that it is not, no such bound
     may exist. Here a call wants of its callee the outcome from which the caller gets to its own aim by the fewest bytes; an end
     with another outcome is a stray, which pays for what the caller has to do then.
-
-    Args:
-      controls: the pool, to which the copies are added.
-      reach: of the pool.
     """
 
     def __init__(self, controls: Controls, reach: Reach) -> None:
@@ -288,7 +284,6 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
     """The machine of a finished, unpoisoned pool.
 
     Args:
-      reach: what its controls reach.
       start, symbol: entry of the whole value, and the stack symbol below it.
       end: the control that `symbol` returns to when the value is complete.
     """

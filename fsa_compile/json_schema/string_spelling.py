@@ -51,14 +51,7 @@ class Tree:
 
 
 class Speller:
-    """Spells the states of string bodies into controls.
-
-    Args:
-      controls: where they go.
-
-    Attributes:
-      quote: the byte that closes a string.
-    """
+    """Spells the states of string bodies into controls. `quote`: the byte that closes a string."""
 
     quote = QUOTE
 

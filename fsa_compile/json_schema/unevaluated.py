@@ -24,13 +24,7 @@ class _Evaluated(NamedTuple):
 
 
 class Unevaluated:
-    """Reads one of the two keywords of one schema.
-
-    Args:
-      keywords: reads subschemas.
-      keyword: which of the two.
-      schema: the schema that holds it.
-    """
+    """Reads one of the two keywords of one schema. `keyword`: which of the two. `schema`: the schema that holds it."""
 
     def __init__(
         self, keywords: Any, document: Document, values: Values, options: SchemaOptions, keyword: str, schema: dict[str, Any]

@@ -42,12 +42,8 @@ class Values:
     """Operations on values over one store of diagrams.
 
     Args:
-      decisions: the store.
       max_orders: key orders kept for one object.
       apart: whether every list of cases has outcomes of its own (see `CASES`).
-
-    Attributes:
-      apart: as given.
     """
 
     def __init__(self, decisions: Decisions, max_orders: int, *, apart: bool = False) -> None:

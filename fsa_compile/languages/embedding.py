@@ -23,7 +23,7 @@ from fsa_compile.errors import UnsupportedPatternError
 from fsa_compile.languages.language import Language
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.glushkov import Positions
-from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Repeat, Text
+from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Repeat, Text, children
 from fsa_compile.patterns.subset_construction import determinize
 from fsa_compile.unicode.code_points import LAST
 
@@ -180,13 +180,7 @@ def condition_in(node: Node) -> Anchor | Look | Atomic | None:
     todo = [node]
     while todo:
         node = todo.pop()
-        match node:
-            case Anchor() | Look() | Atomic():
-                return node
-            case Concat():
-                todo += reversed(node.items)
-            case Alternate():
-                todo += reversed(node.branches)
-            case Repeat():
-                todo.append(node.item)
+        if isinstance(node, Anchor | Look | Atomic):
+            return node
+        todo += reversed(children(node))
     return None

@@ -192,11 +192,7 @@ def list_tree(element: Node, delimiter: Node, low: int, high: int | None) -> Nod
 
 
 def literal_bytes(text: Any, what: str) -> bytes:
-    """The UTF-8 of a text.
-
-    Raises:
-      ConstraintError: it is no str, or holds a surrogate.
-    """
+    """The UTF-8 of a text. Raises `ConstraintError`: it is no str, or holds a surrogate."""
     if not isinstance(text, str):
         raise ConstraintError(f"{what} must be a str, not {type(text).__name__}", fix="Give the text itself.")
     try:

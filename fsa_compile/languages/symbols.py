@@ -28,12 +28,7 @@ Symbol = SpecialToken | AnyToken
 
 
 class SymbolArcs(NamedTuple):
-    """Arcs that read whole tokens.
-
-    Attributes:
-      source, symbol, target: int64[n]; `symbol` is an index into `symbols`.
-      symbols: what is read.
-    """
+    """Arcs that read whole tokens. `source`, `symbol`, `target`: int64[n]; `symbol` is an index into `symbols`."""
 
     source: np.ndarray
     symbol: np.ndarray

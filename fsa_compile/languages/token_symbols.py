@@ -71,7 +71,6 @@ def without_symbols(dfa: ByteDfa, language: Language, limits: CompileLimits, dea
 
     Raises:
       ConstraintError: an automaton over bytes takes part, whose bytes could be mistaken for symbols.
-      LimitError: too many states or too much time.
     """
     if language.holds_bytes:
         raise ConstraintError(

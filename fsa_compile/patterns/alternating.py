@@ -36,11 +36,7 @@ _DOING = "Making a pattern with lookarounds deterministic"
 
 
 def determinize_with_conditions(positions: GuardedPositions, limits: CompileLimits, deadline: Deadline) -> LetterDfa | None:
-    """The deterministic automaton of a guarded position automaton, trimmed; None when no text matches.
-
-    Raises:
-      LimitError: too many states, or too much memory or time.
-    """
+    """The deterministic automaton of a guarded position automaton, trimmed; None when no text matches."""
     masks, ranges = letter_sets(positions.sets)
     distinct = {mask: i for i, mask in enumerate(dict.fromkeys(mask for mask in masks if mask))}
     if not distinct:
@@ -89,12 +85,7 @@ class _Values:
 
 
 class _Machine:
-    """Steps of the alternating automaton.
-
-    Args:
-      positions: the guarded positions.
-      reads: per position and letter class whether the position reads it.
-    """
+    """Steps of the alternating automaton. `reads`: per position and letter class whether the position reads it."""
 
     def __init__(self, positions: GuardedPositions, reads: list[list[bool]]) -> None:
         self.follow, self.ends, self.open_ended = positions.follow, positions.ends, positions.open_ended

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.glushkov import END, ConditionFound, Positions, one_character
-from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Concat, Look, Node, Repeat
+from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Concat, Look, Node, Repeat, children
 from fsa_compile.unicode.code_points import NONE, CodePointSet, intersection
 
 
@@ -57,15 +57,9 @@ def _prefix_free(item: Node, limits: CompileLimits, deadline: Deadline) -> bool:
 
 def _atomics(node: Node, behind: bool) -> list[tuple[Atomic, bool]]:
     """All atomic groups of the tree, and whether each is part of a lookbehind."""
-    if isinstance(node, Concat):
-        return [found for item in node.items for found in _atomics(item, behind)]
-    if isinstance(node, Alternate):
-        return [found for branch in node.branches for found in _atomics(branch, behind)]
-    if isinstance(node, Atomic):
-        return [(node, behind), *_atomics(node.item, behind)]
-    if isinstance(node, Look):
-        return _atomics(node.item, behind or node.behind)
-    return _atomics(node.item, behind) if isinstance(node, Repeat) else []
+    found = [(node, behind)] if isinstance(node, Atomic) else []
+    behind |= isinstance(node, Look) and node.behind
+    return found + [atomic for child in children(node) for atomic in _atomics(child, behind)]
 
 
 def _without_conditions(node: Node) -> Node:

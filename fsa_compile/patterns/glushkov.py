@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline, check_time
-from fsa_compile.patterns.regex_tree import Alternate, Atomic, Chars, Concat, Look, Node, Repeat, Text
+from fsa_compile.patterns.regex_tree import Alternate, Atomic, Chars, Concat, Node, Repeat, Text, children
 from fsa_compile.unicode.code_points import NONE, CodePointSet, single
 
 END = -1
@@ -193,11 +193,7 @@ def count_positions(node: Node) -> int:
         return len(node.text)
     if isinstance(node, Chars):
         return 1
-    if isinstance(node, Concat):
-        return sum(map(count_positions, node.items))
-    if isinstance(node, Alternate):
-        return sum(map(count_positions, node.branches))
+    copies = 1
     if isinstance(node, Repeat):
         copies = node.high if node.high is not None else max(node.low, 1)
-        return count_positions(node.item) * copies
-    return count_positions(node.item) if isinstance(node, Atomic | Look) else 0
+    return sum(map(count_positions, children(node))) * copies

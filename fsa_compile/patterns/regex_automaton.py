@@ -11,11 +11,7 @@ from fsa_compile.patterns.subset_construction import determinize
 
 
 def build_automaton(tree: Node, limits: CompileLimits, deadline: Deadline) -> LetterDfa | None:
-    """The minimal deterministic automaton of a syntax tree, or None when it matches no text.
-
-    Raises:
-      LimitError: too many positions or states, or too much time.
-    """
+    """The minimal deterministic automaton of a syntax tree, or None when it matches no text."""
     try:
         return _without_conditions(tree, limits, deadline)
     except ConditionFound:

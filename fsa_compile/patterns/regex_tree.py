@@ -94,3 +94,12 @@ class Look:
 
 
 Node: TypeAlias = Text | Chars | Concat | Alternate | Repeat | Atomic | Anchor | Look
+
+
+def children(node: Node) -> list[Node]:
+    """The nodes that a node is made of."""
+    if isinstance(node, Concat):
+        return node.items
+    if isinstance(node, Alternate):
+        return node.branches
+    return [node.item] if isinstance(node, Repeat | Atomic | Look) else []

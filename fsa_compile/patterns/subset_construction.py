@@ -13,11 +13,7 @@ _BYTES_PER_MEMBER = 2048
 
 
 def determinize(positions: Positions, limits: CompileLimits, deadline: Deadline) -> LetterDfa:
-    """The deterministic automaton of a position automaton; two states with the same future positions are one.
-
-    Raises:
-      LimitError: too many states, or too much memory for them.
-    """
+    """The deterministic automaton of a position automaton; two states with the same future positions are one."""
     sets, ranges = letter_sets(positions.sets)
     follow = positions.follow
     ids = {positions.first: 0}

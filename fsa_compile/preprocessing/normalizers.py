@@ -59,11 +59,7 @@ class Normalizer:
     _on_language: tuple[_Image, ...]
 
     def normalize(self, text: str) -> str:
-        """The text as the tokenizer cuts it, spaces written as spaces.
-
-        Args:
-          text: any text.
-        """
+        """The text as the tokenizer cuts it, spaces written as spaces."""
         return self._on_text(text)
 
     def apply(self, language: Language) -> Language:
@@ -134,9 +130,6 @@ def normalizer_of_spec(spec: Mapping[str, Any] | None) -> Normalizer:
     """The normalizer that the entry "normalizer" of a `tokenizer.json` describes.
 
     Steps that only put the space symbol `▁` in place of spaces, or before a text, are left out.
-
-    Args:
-      spec: the entry; None for none.
 
     Raises:
       TokenizerError: the library does not accept it.

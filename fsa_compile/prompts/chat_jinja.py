@@ -9,15 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from fsa_compile.errors import TokenizerError, install_command
-from fsa_compile.prompts.chat_bounds import (
-    BINARY,
-    MOST_CHARACTERS,
-    bounded_filter,
-    bounded_time,
-    check_arguments,
-    check_operator,
-    check_size,
-)
+from fsa_compile.prompts import chat_bounds as bounds
 
 _MOST_SOURCE = 1 << 20
 """Characters of a template: models' own have up to some 20,000."""
@@ -52,12 +44,12 @@ def render_jinja(source: str, variables: Mapping[str, Any]) -> str:
     try:
         template = _compiled(source)
         parts, size = [], 0
-        with bounded_time(jinja2.exceptions.SecurityError):
+        with bounds.bounded_time(jinja2.exceptions.SecurityError):
             for part in template.generate(**variables):
                 parts.append(part)
                 size += len(part)
-                if size > MOST_CHARACTERS:
-                    raise ChatTemplateError(f"the chat template writes more than {MOST_CHARACTERS:,} characters")
+                if size > bounds.MOST_CHARACTERS:
+                    raise ChatTemplateError(f"the chat template writes more than {bounds.MOST_CHARACTERS:,} characters")
         return "".join(parts)
     except jinja2.exceptions.TemplateSyntaxError as error:
         what, where = f"the chat template is not well formed: {error.message}", f"line {error.lineno}"
@@ -83,23 +75,23 @@ def _compiled(source: str) -> Any:
 
     class Bounded(ImmutableSandboxedEnvironment):
         code_generator_class = _looked_at(CodeGenerator)
-        intercepted_binops = BINARY
+        intercepted_binops = bounds.BINARY
 
         def sized(self, value: Any) -> Any:
-            return check_size(value, SecurityError)
+            return bounds.check_size(value, SecurityError)
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            check_operator(operator, left, right, SecurityError)
+            bounds.check_operator(operator, left, right, SecurityError)
             return super().call_binop(context, operator, left, right)
 
         def wrap_str_format(self, value: Any) -> Any:
             if isinstance(getattr(value, "__self__", None), str) and value.__name__ in ("format", "format_map"):
-                check_arguments("format", (value.__self__,), {}, SecurityError)
+                bounds.check_arguments("format", (value.__self__,), {}, SecurityError)
             return super().wrap_str_format(value)
 
         def call(self, context: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
             owner = (function.__self__,) if isinstance(getattr(function, "__self__", None), str) else ()
-            check_arguments(getattr(function, "__name__", ""), (*owner, *args), kwargs, SecurityError)
+            bounds.check_arguments(getattr(function, "__name__", ""), (*owner, *args), kwargs, SecurityError)
             return super().call(context, function, *args, **kwargs)
 
     class Generation(Extension):
@@ -113,7 +105,7 @@ def _compiled(source: str) -> Any:
 
     environment = Bounded(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = _tojson
-    environment.filters |= {name: bounded_filter(name, f, SecurityError) for name, f in environment.filters.items()}
+    environment.filters |= {name: bounds.bounded_filter(name, f, SecurityError) for name, f in environment.filters.items()}
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     return environment.from_string(source)

@@ -9,27 +9,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from fsa_compile.python_types import spellings
+from fsa_compile.python_types import shapes, spellings
 from fsa_compile.python_types import value_checks as checks
-from fsa_compile.python_types.shapes import (
-    Anything,
-    Binary,
-    Either,
-    Many,
-    Mapping,
-    Nothing,
-    Number,
-    Options,
-    Record,
-    Reference,
-    Row,
-    Shape,
-    Special,
-    Text,
-    Truth,
-    TypeShape,
-    Wrapped,
-)
+from fsa_compile.python_types.shapes import Shape, TypeShape
 from fsa_compile.python_types.type_errors import TypeTextError
 
 
@@ -40,11 +22,7 @@ class _Number(str):
 
 
 def read_json(shape: TypeShape, text: str) -> Any:
-    """The value that a JSON text denotes.
-
-    Raises:
-      TypeTextError: the text is no JSON, or no value of the type.
-    """
+    """The value that a JSON text denotes. Raises `TypeTextError`: the text is no JSON, or no value of the type."""
     try:
         raw = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
@@ -68,46 +46,48 @@ class _Reader(checks.UnionReader):
     def read(self, shape: Shape, raw: Any, place: str) -> Any:
         """The value of decoded JSON."""
         match shape:
-            case Reference():
+            case shapes.Reference():
                 return self.read(self._types.definitions[shape.name], raw, place)
-            case Nothing():
+            case shapes.Nothing():
                 return None if raw is None else _wrong(raw, "null", place)
-            case Truth():
+            case shapes.Truth():
                 return raw if isinstance(raw, bool) else _wrong(raw, "true or false", place)
-            case Anything():
+            case shapes.Anything():
                 return self._anything(raw, place)
-            case Number():
+            case shapes.Number():
                 text = raw if isinstance(raw, _Number) else _wrong(raw, "a number", place)
                 return checks.number(shape, text, place, self.exact)
-            case Text():
+            case shapes.Text():
                 return checks.text(shape, _string(raw, place), place)
-            case Binary():
+            case shapes.Binary():
                 return _binary(_string(raw, place), place)
-            case Special():
+            case shapes.Special():
                 return checks.special(shape, _string(raw, place), place)
-            case Options():
+            case shapes.Options():
                 return _option(shape, raw, place)
-            case Wrapped():
+            case shapes.Wrapped():
                 return checks.built(shape.build, self.read(shape.inner, raw, place), place)
-            case Either():
+            case shapes.Either():
                 return self._either(shape, raw, place)
-            case Many():
+            case shapes.Many():
                 items = [self.read(shape.item, x, f"{place}[{i}]") for i, x in enumerate(_list(raw, place))]
-                return checks.many(shape, items, place)
-            case Row():
+                return checks.collected(shape, items, place)
+            case shapes.Row():
                 items = _list(raw, place)
                 if len(items) != len(shape.items):
                     raise TypeTextError(f"{len(shape.items)} elements are needed, not {len(items)}", place=place)
                 return tuple([self.read(s, x, f"{place}[{i}]") for i, (s, x) in enumerate(zip(shape.items, items))])
-            case Mapping():
+            case shapes.Mapping():
                 return self._mapping(shape, raw, place)
-            case Record():
-                return self._row(shape, raw, place) if shape.kind == "row" else self._record(shape, raw, place)
+            case shapes.Record():
+                if shape.kind == "row":
+                    return self._row(shape, raw, place)
+                return checks.record(shape, _object(raw, place), self.read, place, "key")
 
-    def _either(self, shape: Either, raw: Any, place: str) -> Any:
+    def _either(self, shape: shapes.Either, raw: Any, place: str) -> Any:
         members = shape.members
         if isinstance(raw, _Number) and raw.lstrip("-").isdigit():
-            members = tuple(sorted(members, key=lambda m: self._types.resolve(m) != Number("int")))
+            members = tuple(sorted(members, key=lambda m: self._types.resolve(m) != shapes.Number("int")))
         return self.either(shape, members, lambda member: self.read(member, raw, place), raw, place)
 
     def _anything(self, raw: Any, place: str) -> Any:
@@ -117,29 +97,19 @@ class _Reader(checks.UnionReader):
             return {key: self._anything(x, f"{place}{{{key!r:.30}}}") for key, x in raw}
         return [self._anything(x, f"{place}[{i}]") for i, x in enumerate(raw)] if isinstance(raw, list) else raw
 
-    def _mapping(self, shape: Mapping, raw: Any, place: str) -> Any:
+    def _mapping(self, shape: shapes.Mapping, raw: Any, place: str) -> Any:
         key = self._types.resolve(shape.key)
         out = {}
         for name, below in _object(raw, place):
-            as_key = _Number(name) if isinstance(key, Number) else name
+            as_key = _Number(name) if isinstance(key, shapes.Number) else name
             out[self.read(key, as_key, f"{place}{{key}}")] = self.read(shape.value, below, f"{place}{{{name!r:.30}}}")
-        return checks.mapping(shape, out, place)
+        return checks.collected(shape, out, place)
 
-    def _row(self, shape: Record, raw: Any, place: str) -> Any:
+    def _row(self, shape: shapes.Record, raw: Any, place: str) -> Any:
         items = _list(raw, place)
         if not sum(f.required for f in shape.fields) <= len(items) <= len(shape.fields):
             raise TypeTextError(f"{len(items)} elements are the wrong number", place=place)
         values = {f.key: self.read(f.shape, x, f"{place}.{f.name}") for f, x in zip(shape.fields, items)}
-        return checks.built(shape.build, values, place)
-
-    def _record(self, shape: Record, raw: Any, place: str) -> Any:
-        fields = {f.key: f for f in shape.fields}
-        values = {}
-        for key, below in _object(raw, place):
-            if key not in fields or key in values:
-                raise TypeTextError(f"the key {key!r:.40} {'comes twice' if key in values else 'is unknown'}", place=place)
-            values[key] = self.read(fields[key].shape, below, f"{place}.{fields[key].name}")
-        checks.complete(shape, values, place)
         return checks.built(shape.build, values, place)
 
 
@@ -167,7 +137,7 @@ def _binary(text: str, place: str) -> bytes:
         raise TypeTextError(f"{text!r:.40} is not base64", place=place) from None
 
 
-def _option(shape: Options, raw: Any, place: str) -> Any:
+def _option(shape: shapes.Options, raw: Any, place: str) -> Any:
     number = None
     if isinstance(raw, _Number):
         if re.fullmatch(spellings.FLOAT, raw) is None:
@@ -191,11 +161,7 @@ def _same(constant: int | float, number: Fraction) -> bool:
 
 
 def write_json(shape: TypeShape, value: Any) -> str:
-    """The canonical JSON text of a value.
-
-    Raises:
-      TypeTextError: it is no value of the type.
-    """
+    """The canonical JSON text of a value. Raises `TypeTextError`: it is no value of the type."""
     return _Writer(shape).write(shape.root, value, shape.name)
 
 
@@ -210,43 +176,43 @@ class _Writer:
     def write(self, shape: Shape, value: Any, place: str) -> str:
         """The text of a value."""
         match shape:
-            case Reference():
+            case shapes.Reference():
                 return self.write(self._types.definitions[shape.name], value, place)
-            case Nothing() if value is None:
+            case shapes.Nothing() if value is None:
                 return "null"
-            case Truth() if isinstance(value, bool):
+            case shapes.Truth() if isinstance(value, bool):
                 return "true" if value else "false"
-            case Anything():
+            case shapes.Anything():
                 return self.write(checks.untyped(value, place), value, place)
-            case Number() if checks.is_number(shape, value):
+            case shapes.Number() if checks.is_number(shape, value):
                 return spellings.number_text(shape, checks.number_value(shape, value, place))
-            case Text() if isinstance(value, str):
+            case shapes.Text() if isinstance(value, str):
                 return _quoted(checks.text(shape, value, place))
-            case Binary() if isinstance(value, bytes):
+            case shapes.Binary() if isinstance(value, bytes):
                 return _quoted(base64.b64encode(value).decode())
-            case Special():
+            case shapes.Special():
                 return _quoted(checks.special_text(shape, value, place))
-            case Options():
+            case shapes.Options():
                 return json.dumps(checks.option(shape, value, place).constant, ensure_ascii=False)
-            case Wrapped() if isinstance(value, shape.type):
+            case shapes.Wrapped() if isinstance(value, shape.type):
                 return self.write(shape.inner, shape.unwrap(value), place)
-            case Either():
+            case shapes.Either():
                 return checks.first(shape.members, lambda member: self.write(member, value, place), place)
-            case Many() if checks.is_a(value, shape.build):
+            case shapes.Many() if checks.is_a(value, shape.build):
                 checks.sized(shape, value, place)
                 return "[" + ", ".join([self.write(shape.item, x, f"{place}[]") for x in value]) + "]"
-            case Row() if isinstance(value, tuple) and len(value) == len(shape.items):
+            case shapes.Row() if isinstance(value, tuple) and len(value) == len(shape.items):
                 return "[" + ", ".join([self.write(s, x, f"{place}[]") for s, x in zip(shape.items, value)]) + "]"
-            case Mapping() if isinstance(value, dict):
+            case shapes.Mapping() if isinstance(value, dict):
                 return self._mapping(shape, checks.sized(shape, value, place), place)
-            case Record():
+            case shapes.Record():
                 return self._record(shape, value, place)
         raise TypeTextError(f"{checks.shown(value)} is no value of the type", place=place)
 
-    def _mapping(self, shape: Mapping, value: dict[Any, Any], place: str) -> str:
+    def _mapping(self, shape: shapes.Mapping, value: dict[Any, Any], place: str) -> str:
         key_shape = self._types.resolve(shape.key)
         items = list(value.items())
-        if isinstance(key_shape, Options):
+        if isinstance(key_shape, shapes.Options):
             order = [checks.option(key_shape, option.value, place) for option in key_shape.options]
             items.sort(key=lambda pair: order.index(checks.option(key_shape, pair[0], place)))
             if shape.build is not dict and [key for key, _ in items] != list(value):
@@ -258,7 +224,7 @@ class _Writer:
             texts.append(f"{quoted}: {self.write(shape.value, below, place + '{}')}")
         return "{" + ", ".join(texts) + "}"
 
-    def _record(self, shape: Record, value: Any, place: str) -> str:
+    def _record(self, shape: shapes.Record, value: Any, place: str) -> str:
         values = checks.field_values(shape, value, place)
         if shape.kind == "row":
             return "[" + ", ".join([self.write(f.shape, x, f"{place}.{f.name}") for f, x in values]) + "]"

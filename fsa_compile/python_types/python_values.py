@@ -13,28 +13,9 @@ from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, NoReturn
 
-from fsa_compile.python_types import python_literals, spellings
+from fsa_compile.python_types import python_literals, shapes, spellings
 from fsa_compile.python_types import value_checks as checks
-from fsa_compile.python_types.shapes import (
-    Anything,
-    Binary,
-    Either,
-    Many,
-    Mapping,
-    Nothing,
-    Number,
-    Options,
-    Record,
-    Reference,
-    Row,
-    Shape,
-    Special,
-    Text,
-    Truth,
-    TypeShape,
-    Wrapped,
-    constructor,
-)
+from fsa_compile.python_types.shapes import Shape, TypeShape
 from fsa_compile.python_types.type_errors import TypeTextError
 
 _LONG_NUMBER = re.compile(r"[0-9]{600}")
@@ -81,42 +62,42 @@ class _Reader(checks.UnionReader):
     def read(self, shape: Shape, node: ast.expr, place: str) -> Any:
         """The value of a node."""
         match shape:
-            case Reference():
+            case shapes.Reference():
                 return self.read(self._types.definitions[shape.name], node, place)
-            case Nothing():
+            case shapes.Nothing():
                 return None if _is_constant(node, type(None)) else self._wrong(node, "None", place)
-            case Truth():
+            case shapes.Truth():
                 return node.value if _is_constant(node, bool) else self._wrong(node, "True or False", place)  # type: ignore[attr-defined]
-            case Anything():
+            case shapes.Anything():
                 return self._anything(node, place)
-            case Number():
+            case shapes.Number():
                 return checks.number(shape, self._number_text(shape, node, place), place, self.exact)
-            case Text():
+            case shapes.Text():
                 return checks.text(shape, self._constant(node, str, place), place)
-            case Binary():
+            case shapes.Binary():
                 return self._constant(node, bytes, place)
-            case Special():
+            case shapes.Special():
                 return self._special(shape, node, place)
-            case Options():
+            case shapes.Options():
                 return self._option(shape, node, place)
-            case Wrapped():
-                inner = self._single(node, constructor(shape.type), place)
+            case shapes.Wrapped():
+                inner = self._single(node, shapes.constructor(shape.type), place)
                 return checks.built(shape.build, self.read(shape.inner, inner, place), place)
-            case Either():
+            case shapes.Either():
                 return self.either(shape, self._ordered(shape, node), lambda member: self.read(member, node, place), node, place)
-            case Many():
+            case shapes.Many():
                 items = self._elements(shape, node, place)
-                return checks.many(shape, [self.read(shape.item, x, f"{place}[{i}]") for i, x in enumerate(items)], place)
-            case Row():
+                return checks.collected(shape, [self.read(shape.item, x, f"{place}[{i}]") for i, x in enumerate(items)], place)
+            case shapes.Row():
                 items = node.elts if isinstance(node, ast.Tuple) else self._wrong(node, "a tuple", place)
                 if len(items) != len(shape.items):
                     raise TypeTextError(f"{len(shape.items)} elements are needed, not {len(items)}", place=place)
                 return tuple([self.read(s, x, f"{place}[{i}]") for i, (s, x) in enumerate(zip(shape.items, items))])
-            case Mapping():
+            case shapes.Mapping():
                 pairs = self._pairs(node, place)
                 out = {self.read(shape.key, k, f"{place}{{key}}"): self.read(shape.value, v, f"{place}{{}}") for k, v in pairs}
-                return checks.mapping(shape, out, place)
-            case Record():
+                return checks.collected(shape, out, place)
+            case shapes.Record():
                 return self._record(shape, node, place)
 
     def _wrong(self, node: ast.AST, needed: str, place: str) -> NoReturn:
@@ -131,7 +112,7 @@ class _Reader(checks.UnionReader):
             self._wrong(node, f"a {kind.__name__}", place)
         return node.value  # type: ignore[attr-defined]
 
-    def _number_text(self, shape: Number, node: ast.expr, place: str) -> str:
+    def _number_text(self, shape: shapes.Number, node: ast.expr, place: str) -> str:
         if shape.kind == "Decimal":
             return self._constant(self._single(node, "Decimal", place), str, place)
         number = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
@@ -139,12 +120,12 @@ class _Reader(checks.UnionReader):
             self._wrong(node, f"a number of type {shape.kind}", place)
         return self._source(node)
 
-    def _ordered(self, shape: Either, node: ast.expr) -> tuple[Shape, ...]:
+    def _ordered(self, shape: shapes.Either, node: ast.expr) -> tuple[Shape, ...]:
         """The members, int before float."""
         number = node.operand if isinstance(node, ast.UnaryOp) else node
         if not _is_constant(number, int):
             return shape.members
-        return tuple(sorted(shape.members, key=lambda m: self._types.resolve(m) != Number("int")))
+        return tuple(sorted(shape.members, key=lambda m: self._types.resolve(m) != shapes.Number("int")))
 
     def _anything(self, node: ast.expr, place: str) -> Any:
         if isinstance(node, ast.List):
@@ -169,7 +150,7 @@ class _Reader(checks.UnionReader):
             self._wrong(node, f"{name}(...) with one argument", place)
         return call.args[0]
 
-    def _special(self, shape: Special, node: ast.expr, place: str) -> Any:
+    def _special(self, shape: shapes.Special, node: ast.expr, place: str) -> Any:
         if shape.name == "date":
             call = self._call(node, "date", place)
             return self._made(datetime.date, [self._integer(x, place) for x in call.args], call.keywords, 3, place)
@@ -179,7 +160,7 @@ class _Reader(checks.UnionReader):
         return checks.special(shape, self._constant(self._single(node, shape.call, place), str, place), place)
 
     def _integer(self, node: ast.expr, place: str) -> int:
-        return checks.number(Number("int"), self._number_text(Number("int"), node, place), place)  # type: ignore[return-value]
+        return checks.number(shapes.Number("int"), self._number_text(shapes.Number("int"), node, place), place)  # type: ignore[return-value]
 
     def _made(self, build: Any, args: list[int], keywords: list[ast.keyword], count: int | None, place: str) -> Any:
         named = {k.arg: self._integer(k.value, place) for k in keywords if k.arg in ("days", "seconds", "microseconds")}
@@ -187,7 +168,7 @@ class _Reader(checks.UnionReader):
             raise TypeTextError(f"these are not the arguments of a {build.__name__}", place=place)
         return checks.built(lambda _: build(*args, **named), None, place)
 
-    def _option(self, shape: Options, node: ast.expr, place: str) -> Any:
+    def _option(self, shape: shapes.Options, node: ast.expr, place: str) -> Any:
         try:
             value = ast.literal_eval(node)
         except (ValueError, TypeError):
@@ -204,7 +185,7 @@ class _Reader(checks.UnionReader):
 
     # collections
 
-    def _elements(self, shape: Many, node: ast.expr, place: str) -> list[ast.expr]:
+    def _elements(self, shape: shapes.Many, node: ast.expr, place: str) -> list[ast.expr]:
         if shape.build is list and isinstance(node, ast.List):
             return node.elts
         if shape.build is tuple and isinstance(node, ast.Tuple):
@@ -230,22 +211,15 @@ class _Reader(checks.UnionReader):
             out.append((key, value))
         return out
 
-    def _record(self, shape: Record, node: ast.expr, place: str) -> Any:
+    def _record(self, shape: shapes.Record, node: ast.expr, place: str) -> Any:
         if shape.kind == "dict":
             pairs = [(self._constant(k, str, place), v) for k, v in self._pairs(node, place)]
         else:
-            call = self._call(node, constructor(shape.type), place)
+            call = self._call(node, shapes.constructor(shape.type), place)
             if call.args:
                 self._wrong(node, "arguments by name", place)
             pairs = [(k.arg, k.value) for k in call.keywords]
-        fields = {f.key: f for f in shape.fields}
-        values: dict[str, Any] = {}
-        for key, below in pairs:
-            if key not in fields or key in values:
-                raise TypeTextError(f"the argument {key!r:.40} {'comes twice' if key in values else 'is unknown'}", place=place)
-            values[key] = self.read(fields[key].shape, below, f"{place}.{fields[key].name}")
-        checks.complete(shape, values, place)
-        return checks.built(shape.build, values, place)
+        return checks.record(shape, pairs, self.read, place, "argument")
 
 
 def _is_constant(node: ast.AST, kind: type) -> bool:
@@ -262,11 +236,7 @@ def _dotted(node: ast.expr) -> str:
 
 
 def write_python(shape: TypeShape, value: Any) -> str:
-    """The canonical expression of a value.
-
-    Raises:
-      TypeTextError: it is no value of the type.
-    """
+    """The canonical expression of a value. Raises `TypeTextError`: it is no value of the type."""
     return _Writer(shape).write(shape.root, value, shape.name)
 
 
@@ -277,53 +247,53 @@ class _Writer:
     def write(self, shape: Shape, value: Any, place: str) -> str:
         """The text of a value."""
         match shape:
-            case Reference():
+            case shapes.Reference():
                 return self.write(self._types.definitions[shape.name], value, place)
-            case Nothing() if value is None:
+            case shapes.Nothing() if value is None:
                 return "None"
-            case Truth() if isinstance(value, bool):
+            case shapes.Truth() if isinstance(value, bool):
                 return repr(value)
-            case Anything():
+            case shapes.Anything():
                 return self.write(checks.untyped(value, place), value, place)
-            case Number() if checks.is_number(shape, value):
+            case shapes.Number() if checks.is_number(shape, value):
                 text = spellings.number_text(shape, checks.number_value(shape, value, place))
                 return f"Decimal('{text}')" if isinstance(value, Decimal) else text
-            case Text() if isinstance(value, str):
+            case shapes.Text() if isinstance(value, str):
                 return str.__repr__(checks.text(shape, value, place)) if not shape.patterns else _plain(value)
-            case Binary() if isinstance(value, bytes):
+            case shapes.Binary() if isinstance(value, bytes):
                 return repr(value)
-            case Special() if shape.name == "date" and type(value) is datetime.date:
+            case shapes.Special() if shape.name == "date" and type(value) is datetime.date:
                 return python_literals.date_text(value)
-            case Special() if shape.name == "timedelta" and isinstance(value, datetime.timedelta):
+            case shapes.Special() if shape.name == "timedelta" and isinstance(value, datetime.timedelta):
                 return python_literals.timedelta_text(value)
-            case Special():
+            case shapes.Special():
                 return f"{shape.call}({checks.special_text(shape, value, place)!r})"
-            case Options():
+            case shapes.Options():
                 option = checks.option(shape, value, place)
                 return _plain(option.value) if type(option.value) is str else option.source
-            case Wrapped() if isinstance(value, shape.type):
-                return f"{constructor(shape.type)}({self.write(shape.inner, shape.unwrap(value), place)})"
-            case Either():
+            case shapes.Wrapped() if isinstance(value, shape.type):
+                return f"{shapes.constructor(shape.type)}({self.write(shape.inner, shape.unwrap(value), place)})"
+            case shapes.Either():
                 return checks.first(shape.members, lambda member: self.write(member, value, place), place)
-            case Many() if checks.is_a(value, shape.build):
+            case shapes.Many() if checks.is_a(value, shape.build):
                 checks.sized(shape, value, place)
                 return _collected(shape, [self.write(shape.item, x, f"{place}[]") for x in value])
-            case Row() if isinstance(value, tuple) and len(value) == len(shape.items):
+            case shapes.Row() if isinstance(value, tuple) and len(value) == len(shape.items):
                 return _tuple_text([self.write(s, x, f"{place}[]") for s, x in zip(shape.items, value)])
-            case Mapping() if isinstance(value, dict):
+            case shapes.Mapping() if isinstance(value, dict):
                 checks.sized(shape, value, place)
                 pairs = [f"{self.write(shape.key, k, place)}: {self.write(shape.value, v, place)}" for k, v in value.items()]
                 return "{" + ", ".join(pairs) + "}"
-            case Record():
+            case shapes.Record():
                 return self._record(shape, value, place)
         raise TypeTextError(f"{checks.shown(value)} is no value of the type", place=place)
 
-    def _record(self, shape: Record, value: Any, place: str) -> str:
+    def _record(self, shape: shapes.Record, value: Any, place: str) -> str:
         values = [(f, self.write(f.shape, x, f"{place}.{f.name}")) for f, x in checks.field_values(shape, value, place)]
         if shape.kind == "dict":
             return "{" + ", ".join([f"{_plain(f.key)}: {text}" for f, text in values]) + "}"
         arguments = ", ".join([f"{f.key}={text}" for f, text in values])
-        return f"{constructor(shape.type)}({arguments})"
+        return f"{shapes.constructor(shape.type)}({arguments})"
 
 
 def _plain(text: str) -> str:
@@ -335,7 +305,7 @@ def _tuple_text(items: list[str]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
-def _collected(shape: Many, items: list[str]) -> str:
+def _collected(shape: shapes.Many, items: list[str]) -> str:
     joined = ", ".join(items)
     if shape.build is tuple:
         return _tuple_text(items)

@@ -18,27 +18,10 @@ from typing import Any
 from fsa_compile.errors import LimitError, shown
 from fsa_compile.inputs.json_input import digits_of
 from fsa_compile.limits import MOST_DIGITS, CompileLimits, check_time
-from fsa_compile.python_types import records, spellings
+from fsa_compile.python_types import records, shapes, spellings
 from fsa_compile.python_types.read_marks import Condition, conditions
 from fsa_compile.python_types.scopes import Scope, substituted, type_of_variable
-from fsa_compile.python_types.shapes import (
-    Anything,
-    Binary,
-    Either,
-    Many,
-    Mapping,
-    Nothing,
-    Number,
-    Option,
-    Options,
-    Reference,
-    Row,
-    Shape,
-    Special,
-    Text,
-    Truth,
-    TypeShape,
-)
+from fsa_compile.python_types.shapes import Shape, TypeShape
 from fsa_compile.python_types.type_errors import UnsupportedTypeError
 
 _MANY: dict[Any, type] = {
@@ -61,14 +44,11 @@ def read_type(
     """The shape of a type.
 
     Args:
-      T: any type that is understood.
       namespace: names for forward references that their own modules do not know.
       allow_code: whether validators and `__post_init__` may be there, which only `parse` runs.
-      limits: of the type's size.
 
     Raises:
       UnsupportedTypeError: a part cannot be enforced exactly.
-      LimitError: it has too many parts.
     """
     reader = Reader(namespace or {}, allow_code, limits)
     name = type_name(T)
@@ -84,7 +64,7 @@ def _check_references(shape: TypeShape) -> None:
     for name in shape.definitions:
         seen = {name}
         found = shape.definitions[name]
-        while isinstance(found, Reference):
+        while isinstance(found, shapes.Reference):
             if found.name in seen:
                 raise UnsupportedTypeError("the alias is defined as itself", place=name)
             seen.add(found.name)
@@ -119,14 +99,7 @@ class Reader:
         self._known: dict[Any, str] = {}
 
     def read(self, T: Any, place: str, scope: Scope, marks: tuple[Condition, ...] = ()) -> Shape:
-        """The shape of one type.
-
-        Args:
-          T: the type, or a string that names it.
-          place: where it stands.
-          scope: what names mean there.
-          marks: conditions from an `Annotated` around it.
-        """
+        """The shape of one type. `T`: the type, or a string that names it. `marks`: conditions from an `Annotated` around it."""
         self._left -= 1
         if self._left < 0:
             raise LimitError("max_values", self._most, "the type")
@@ -147,7 +120,7 @@ class Reader:
         if origin in (typing.Union, types.UnionType):
             return self._union(args, place, scope, marks)
         if origin is typing.Literal:
-            return _unmarked(Options(tuple([_literal(x, place) for x in args])), marks, place)
+            return _unmarked(shapes.Options(tuple([_literal(x, place) for x in args])), marks, place)
         if hasattr(T, "__value__") or hasattr(origin, "__value__"):
             return self._alias(T, origin, args, place, scope, marks)
         plain = self._plain(T, place)
@@ -166,7 +139,7 @@ class Reader:
             )  # fmt: skip
         return _unmarked(made, marks, place)
 
-    def defined(self, key: Any, name: str, make: typing.Callable[[], Shape]) -> Reference:
+    def defined(self, key: Any, name: str, make: typing.Callable[[], Shape]) -> shapes.Reference:
         """A reference to a definition, which is made when it is needed first; it may refer to itself."""
         found = self._known.get(key)
         if found is None:
@@ -174,9 +147,9 @@ class Reader:
             while found in self.definitions:
                 found, count = f"{name}_{count}", count + 1
             self._known[key] = found
-            self.definitions[found] = Nothing()
+            self.definitions[found] = shapes.Nothing()
             self.definitions[found] = make()
-        return Reference(found)
+        return shapes.Reference(found)
 
     def _forward(self, T: str | typing.ForwardRef, place: str, scope: Scope, marks: tuple[Condition, ...]) -> Shape:
         """What a name stands for; an alias may stand in itself."""
@@ -201,11 +174,11 @@ class Reader:
             ) from None  # fmt: skip
 
     def _union(self, members: tuple[Any, ...], place: str, scope: Scope, marks: tuple[Condition, ...]) -> Shape:
-        shapes: list[Shape] = []
+        found: list[Shape] = []
         for member in members:
             shape = self.read(member, place, scope, () if member is None or member is type(None) else marks)
-            shapes += shape.members if isinstance(shape, Either) else (shape,)
-        return Either(tuple(dict.fromkeys(shapes))) if len(shapes) > 1 else shapes[0]
+            found += shape.members if isinstance(shape, shapes.Either) else (shape,)
+        return shapes.Either(tuple(dict.fromkeys(found))) if len(found) > 1 else found[0]
 
     def _alias(
         self, T: Any, origin: Any, args: tuple[Any, ...], place: str, scope: Scope, marks: tuple[Condition, ...]
@@ -223,13 +196,14 @@ class Reader:
 
     def _plain(self, T: Any, place: str) -> Shape | None:
         if T is None or T is type(None):
-            return Nothing()
+            return shapes.Nothing()
         if T is Any or T is object:
-            return Anything()
+            return shapes.Anything()
         simple: dict[Any, Shape] = {
-            bool: Truth(), int: Number("int"), float: Number("float"), str: Text(), bytes: Binary(),
-            decimal.Decimal: Number("Decimal"), datetime.date: spellings.date(), datetime.datetime: spellings.moment(),
-            datetime.time: spellings.time(), datetime.timedelta: spellings.timedelta(), uuid.UUID: spellings.identifier(),
+            bool: shapes.Truth(), int: shapes.Number("int"), float: shapes.Number("float"), str: shapes.Text(),
+            bytes: shapes.Binary(), decimal.Decimal: shapes.Number("Decimal"), datetime.date: spellings.date(),
+            datetime.datetime: spellings.moment(), datetime.time: spellings.time(),
+            datetime.timedelta: spellings.timedelta(), uuid.UUID: spellings.identifier(),
         }  # fmt: skip
         if isinstance(T, type) and T in simple:
             return simple[T]
@@ -242,31 +216,32 @@ class Reader:
     def _container(self, T: Any, origin: Any, args: tuple[Any, ...], place: str, scope: Scope) -> Shape | None:
         if origin is tuple:
             if not args:
-                return Row(()) if T is not tuple and T is not typing.Tuple else Many(Anything(), tuple)  # noqa: UP006
+                bare = T is tuple or T is typing.Tuple  # noqa: UP006
+                return shapes.Many(shapes.Anything(), tuple) if bare else shapes.Row(())
             if len(args) == 2 and args[1] is ...:
-                return Many(self.read(args[0], f"{place}[]", scope), tuple)
-            return Row(tuple([self.read(x, f"{place}[{i}]", scope) for i, x in enumerate(args)]))
+                return shapes.Many(self.read(args[0], f"{place}[]", scope), tuple)
+            return shapes.Row(tuple([self.read(x, f"{place}[{i}]", scope) for i, x in enumerate(args)]))
         if origin in _MAPPINGS:
-            key = self.read(args[0], f"{place}{{key}}", scope) if args else Text()
+            key = self.read(args[0], f"{place}{{key}}", scope) if args else shapes.Text()
             self._check_hashable(key, f"{place}{{key}}")
-            value = self.read(args[1], f"{place}{{}}", scope) if args else Anything()
-            return Mapping(key, value, build=origin if isinstance(origin, type) and issubclass(origin, dict) else dict)
+            value = self.read(args[1], f"{place}{{}}", scope) if args else shapes.Anything()
+            return shapes.Mapping(key, value, build=origin if isinstance(origin, type) and issubclass(origin, dict) else dict)
         if origin in _MANY:
             build = _MANY[origin]
-            item = self.read(args[0], f"{place}[]", scope) if args else Anything()
+            item = self.read(args[0], f"{place}[]", scope) if args else shapes.Anything()
             if build in (set, frozenset):
                 self._check_hashable(item, f"{place}[]")
-            return Many(item, build)
+            return shapes.Many(item, build)
         return None
 
     def _check_hashable(self, shape: Shape, place: str, seen: frozenset[str] = frozenset()) -> None:
         """Raises when values of the shape cannot be in a set."""
-        if isinstance(shape, Reference) and shape.name not in seen:
+        if isinstance(shape, shapes.Reference) and shape.name not in seen:
             self._check_hashable(self.definitions[shape.name], place, seen | {shape.name})
-        elif isinstance(shape, (Either, Row)):
-            for part in shape.members if isinstance(shape, Either) else shape.items:
+        elif isinstance(shape, (shapes.Either, shapes.Row)):
+            for part in shape.members if isinstance(shape, shapes.Either) else shape.items:
                 self._check_hashable(part, place, seen)
-        elif isinstance(shape, Many) and shape.build in (tuple, frozenset):
+        elif isinstance(shape, shapes.Many) and shape.build in (tuple, frozenset):
             self._check_hashable(shape.item, place, seen)
         elif not _may_hash(shape):
             raise UnsupportedTypeError(
@@ -276,7 +251,7 @@ class Reader:
 
 
 def _may_hash(shape: Shape) -> bool:
-    if isinstance(shape, (Many, Mapping, Anything)):
+    if isinstance(shape, (shapes.Many, shapes.Mapping, shapes.Anything)):
         return False
     if hasattr(shape, "type"):
         return shape.type.__hash__ is not None
@@ -286,19 +261,19 @@ def _may_hash(shape: Shape) -> bool:
 # finite lists
 
 
-def _literal(value: Any, place: str) -> Option:
+def _literal(value: Any, place: str) -> shapes.Option:
     if isinstance(value, enum.Enum):
-        return Option(value, _constant(value.value, place), f"{type(value).__name__}.{value.name}")
+        return shapes.Option(value, _constant(value.value, place), f"{type(value).__name__}.{value.name}")
     constant = _constant(value, place) if not isinstance(value, bytes) else value
-    return Option(value, constant, repr(value))
+    return shapes.Option(value, constant, repr(value))
 
 
-def _enum(T: type[enum.Enum], place: str) -> Options:
+def _enum(T: type[enum.Enum], place: str) -> shapes.Options:
     if issubclass(T, enum.Flag):
         raise UnsupportedTypeError("flags combine into values without a name", place=place, fix="Use a set of an Enum.")
     if not len(T):
         raise UnsupportedTypeError(f"{T.__name__} has no members", place=place)
-    return Options(tuple([Option(m, _constant(m.value, place), f"{T.__name__}.{m.name}") for m in T]))
+    return shapes.Options(tuple([shapes.Option(m, _constant(m.value, place), f"{T.__name__}.{m.name}") for m in T]))
 
 
 def _constant(value: Any, place: str) -> Any:
@@ -337,22 +312,22 @@ def constrained(shape: Shape, marks: tuple[Condition, ...], place: str) -> Shape
       UnsupportedTypeError: a condition is not about such values.
     """
     for mark in marks:
-        if isinstance(shape, Number) and mark.name in ("gt", "ge", "lt", "le", "multiple_of"):
+        if isinstance(shape, shapes.Number) and mark.name in ("gt", "ge", "lt", "le", "multiple_of"):
             shape = _bounded(shape, mark, place)
-        elif isinstance(shape, (Text, Many, Mapping)) and mark.name in ("min_length", "max_length"):
+        elif isinstance(shape, (shapes.Text, shapes.Many, shapes.Mapping)) and mark.name in ("min_length", "max_length"):
             shape = _sized(shape, mark, place)
-        elif isinstance(shape, Text) and mark.name == "pattern":
+        elif isinstance(shape, shapes.Text) and mark.name == "pattern":
             shape = dataclasses.replace(shape, patterns=(*shape.patterns, mark.value))
-        elif isinstance(shape, Special) and shape.name == "datetime" and mark.name == "zone":
+        elif isinstance(shape, shapes.Special) and shape.name == "datetime" and mark.name == "zone":
             shape = spellings.moment(mark.value)
-        elif isinstance(shape, Special) and shape.name == "UUID" and mark.name == "version":
+        elif isinstance(shape, shapes.Special) and shape.name == "UUID" and mark.name == "version":
             shape = spellings.identifier(mark.value)
         else:
             raise _misplaced(mark, place)
     return shape
 
 
-def _sized(shape: Text | Many | Mapping, mark: Condition, place: str) -> Shape:
+def _sized(shape: shapes.Text | shapes.Many | shapes.Mapping, mark: Condition, place: str) -> Shape:
     if not isinstance(mark.value, int) or isinstance(mark.value, bool) or mark.value < 0:
         raise UnsupportedTypeError(f"{mark.name} must be an int that is not negative, not {shown(mark.value, 40)}", place=place)
     if mark.name == "min_length":
@@ -360,7 +335,7 @@ def _sized(shape: Text | Many | Mapping, mark: Condition, place: str) -> Shape:
     return dataclasses.replace(shape, high=mark.value if shape.high is None else min(shape.high, mark.value))
 
 
-def _bounded(shape: Number, mark: Condition, place: str) -> Number:
+def _bounded(shape: shapes.Number, mark: Condition, place: str) -> shapes.Number:
     if isinstance(mark.value, bool) or not isinstance(mark.value, (int, float, decimal.Decimal)):
         raise UnsupportedTypeError(f"{mark.name} must be a number, not {shown(mark.value, 40)}", place=place)
     if not (isinstance(mark.value, decimal.Decimal) and not mark.value.is_finite()) and digits_of(mark.value) > MOST_DIGITS:

@@ -16,12 +16,7 @@ _ANNOTATION = CompileLimits(max_values=20_000)
 
 
 class Scope(NamedTuple):
-    """What names and type variables mean in some place.
-
-    Attributes:
-      names: for forward references.
-      variables: types by type variable.
-    """
+    """What names and type variables mean in some place. `names`: for forward references. `variables`: types by type variable."""
 
     names: dict[str, Any]
     variables: dict[Any, Any]
@@ -92,11 +87,7 @@ def _parts(T: Any) -> tuple[Any, ...]:
 
 
 def hints_of(annotated: Any, names: dict[str, Any]) -> dict[str, Any]:
-    """The annotations of a class or function, their names resolved; raises what evaluating them raises.
-
-    Raises:
-      LimitError: one has too many parts.
-    """
+    """The annotations of a class or function, their names resolved; raises what evaluating them raises."""
     for holder in (*getattr(annotated, "__mro__", ()), annotated):
         annotations = getattr(holder, "__annotations__", None)
         for annotation in annotations.values() if isinstance(annotations, dict) else ():

@@ -219,13 +219,7 @@ Shape: TypeAlias = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TypeShape:
-    """A whole type.
-
-    Attributes:
-      name: of the type, for people.
-      root: its shape.
-      definitions: what its references mean.
-    """
+    """A whole type. `name`: of the type, for people. `root`: its shape. `definitions`: what its references mean."""
 
     name: str
     root: Shape

@@ -139,22 +139,18 @@ def moment(zone: str = "any") -> Special:
 
 
 def _read_moment(text: str) -> datetime.datetime:
-    whole, fraction, zone = _fraction(text)
-    return datetime.datetime.fromisoformat(whole + fraction + zone)
+    return datetime.datetime.fromisoformat(_six_digits(text))
 
 
 def _read_time(text: str) -> datetime.time:
-    whole, fraction, zone = _fraction(text)
-    return datetime.time.fromisoformat(whole + fraction + zone)
+    return datetime.time.fromisoformat(_six_digits(text))
 
 
-def _fraction(text: str) -> tuple[str, str, str]:
-    """Splits a time into what comes before its fraction of a second, the fraction with six digits, and the zone."""
+def _six_digits(text: str) -> str:
+    """A time whose fraction of a second, if it has one, has six digits."""
     whole, point, rest = text.partition(".")
-    if not point:
-        return text, "", ""
     digits = len(rest) - len(rest.lstrip("0123456789"))
-    return whole, "." + rest[:digits].ljust(6, "0"), rest[digits:]
+    return whole + point + rest[:digits].ljust(6, "0") + rest[digits:] if point else text
 
 
 @functools.cache

@@ -17,29 +17,9 @@ from fsa_compile.json_schema import number_conditions as numbers
 from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline, check_time
 from fsa_compile.patterns.regex_automaton import build_automaton
-from fsa_compile.python_types import python_literals, spellings
+from fsa_compile.python_types import python_literals, shapes, spellings
 from fsa_compile.python_types.python_literals import QUOTES
-from fsa_compile.python_types.shapes import (
-    Anything,
-    Binary,
-    Either,
-    Field,
-    Many,
-    Mapping,
-    Nothing,
-    Number,
-    Options,
-    Record,
-    Reference,
-    Row,
-    Shape,
-    Special,
-    Text,
-    Truth,
-    TypeShape,
-    Wrapped,
-    constructor,
-)
+from fsa_compile.python_types.shapes import Shape, TypeShape
 from fsa_compile.python_types.type_errors import UnsupportedTypeError
 
 _MAX_PRODUCT = 20_000
@@ -47,12 +27,7 @@ _MAX_MODULUS = 4_000
 
 
 def grammar_of(shape: TypeShape, limits: CompileLimits, deadline: Deadline) -> Grammar:
-    """The grammar of a type.
-
-    Raises:
-      UnsupportedTypeError: Python has no exact form for a part.
-      LimitError: a condition needs too many states.
-    """
+    """The grammar of a type. Raises `UnsupportedTypeError`: Python has no exact form for a part."""
     return _Writer(shape, limits, deadline).grammar()
 
 
@@ -105,57 +80,57 @@ class _Writer:
 
     def expression(self, shape: Shape, place: str) -> Expression:
         match shape:
-            case Reference():
+            case shapes.Reference():
                 return RuleReference(f"type {shape.name}", 0, 0)
-            case Nothing():
+            case shapes.Nothing():
                 return _literal("None")
-            case Truth():
+            case shapes.Truth():
                 return _choice("True", "False")
-            case Anything():
+            case shapes.Anything():
                 return self._anything()
-            case Number():
+            case shapes.Number():
                 return self._shared(shape, "number", lambda: self._number(shape, place))
-            case Text():
+            case shapes.Text():
                 return self._shared(shape, "text", lambda: self._text(shape, place))
-            case Binary():
+            case shapes.Binary():
                 return _pattern(python_literals.BYTES)
-            case Special():
+            case shapes.Special():
                 return _special(shape)
-            case Options():
+            case shapes.Options():
                 return self._options(shape)
-            case Many():
+            case shapes.Many():
                 return self._many(shape, place)
-            case Row():
+            case shapes.Row():
                 items = [self.expression(x, f"{place}[{i}]") for i, x in enumerate(shape.items)]
                 return _tuple(items)
-            case Mapping():
+            case shapes.Mapping():
                 return self._mapping(shape, place)
-            case Record():
+            case shapes.Record():
                 return self._record(shape, place)
-            case Wrapped():
-                return _sequence(f"{constructor(shape.type)}(", self.expression(shape.inner, place), ")")
-            case Either():
+            case shapes.Wrapped():
+                return _sequence(f"{shapes.constructor(shape.type)}(", self.expression(shape.inner, place), ")")
+            case shapes.Either():
                 return _choice(*(self.expression(x, place) for x in shape.members))
 
     def _anything(self) -> Expression:
-        key = Anything()
+        key = shapes.Anything()
         if key not in self._known:
             itself = self._known[key] = RuleReference("anything", 0, 0)
             self._rules["anything"] = Rule("anything", _EMPTY, False, 0, 0, 0)
-            string = self.expression(Text(), "")
+            string = self.expression(shapes.Text(), "")
             pair = _sequence(string, _pattern(": ?"), itself)
-            numbers_ = _choice(self.expression(Number("int"), ""), self.expression(Number("float"), ""))
+            numbers_ = _choice(self.expression(shapes.Number("int"), ""), self.expression(shapes.Number("float"), ""))
             lists = _sequence("[", _items(itself, 0, None), "]"), _sequence("{", _items(pair, 0, None), "}")
             self._define("anything", _choice("None", "True", "False", numbers_, string, *lists))
         return self._known[key]
 
     # scalars
 
-    def _number(self, shape: Number, place: str) -> Expression:
+    def _number(self, shape: shapes.Number, place: str) -> Expression:
         body = self._number_body(shape, place)
         return _choice(*(_sequence(f"Decimal({q}", body, f"{q})") for q in QUOTES)) if shape.kind == "Decimal" else body
 
-    def _number_body(self, shape: Number, place: str) -> Expression:
+    def _number_body(self, shape: shapes.Number, place: str) -> Expression:
         pattern = spellings.number_pattern(shape)
         conditions: list[numbers.Condition] = []
         for bound in (shape.low, shape.high):
@@ -183,7 +158,7 @@ class _Writer:
     def _dfa(self, pattern: str) -> TextDfa:
         return from_letters(build_automaton(parse_with_groups(pattern, 0, self._limits), self._limits, self._deadline))
 
-    def _text(self, shape: Text, place: str) -> Expression:
+    def _text(self, shape: shapes.Text, place: str) -> Expression:
         if not shape.patterns:
             return _pattern(python_literals.string_pattern(shape.low, shape.high))
         dfas = [self._dfa(pattern) for pattern in shape.patterns]
@@ -204,7 +179,7 @@ class _Writer:
             self._define(f"{base}{state}", _choice(*branches, *([_EMPTY] if label or not branches else [])))
         return RuleReference(f"{base}0", 0, 0)
 
-    def _options(self, shape: Options) -> Expression:
+    def _options(self, shape: shapes.Options) -> Expression:
         out: list[Expression | str] = []
         for option in shape.options:
             if isinstance(option.value, str) and option.source == repr(option.value):
@@ -215,7 +190,7 @@ class _Writer:
 
     # collections
 
-    def _many(self, shape: Many, place: str) -> Expression:
+    def _many(self, shape: shapes.Many, place: str) -> Expression:
         item = self.expression(shape.item, f"{place}[]")
         if shape.is_set and shape.low > 1:
             raise UnsupportedTypeError(
@@ -232,7 +207,7 @@ class _Writer:
         branches: list[Expression | str] = [_sequence("frozenset(", full, ")") if frozen else full] if shape.high != 0 else []
         return _choice(*branches, *(["frozenset()" if frozen else "set()"] if not shape.low else []))
 
-    def _mapping(self, shape: Mapping, place: str) -> Expression:
+    def _mapping(self, shape: shapes.Mapping, place: str) -> Expression:
         if shape.low > 1:
             raise UnsupportedTypeError(
                 "a key may be written twice, so that the dict may become smaller than its least size", place=place,
@@ -241,12 +216,12 @@ class _Writer:
         key, value = self.expression(shape.key, f"{place}{{key}}"), self.expression(shape.value, f"{place}{{}}")
         return _sequence("{", _items(_sequence(key, _pattern(": ?"), value), shape.low, shape.high), "}")
 
-    def _record(self, shape: Record, place: str) -> Expression:
+    def _record(self, shape: shapes.Record, place: str) -> Expression:
         members = [(f, self._member(f, shape, place)) for f in shape.fields]
         body = self._optional(f"fields of {place} {len(self._rules)}", members)
-        return _sequence("{", body, "}") if shape.kind == "dict" else _sequence(f"{constructor(shape.type)}(", body, ")")
+        return _sequence("{", body, "}") if shape.kind == "dict" else _sequence(f"{shapes.constructor(shape.type)}(", body, ")")
 
-    def _member(self, field: Field, shape: Record, place: str) -> Expression:
+    def _member(self, field: shapes.Field, shape: shapes.Record, place: str) -> Expression:
         value = self.expression(field.shape, f"{place}.{field.name}")
         if shape.kind == "dict":
             return _sequence(_choice(*_quotings(field.key)), _pattern(": ?"), value)
@@ -256,7 +231,7 @@ class _Writer:
             )
         return _sequence(f"{field.key}=", value)
 
-    def _optional(self, name: str, members: list[tuple[Field, Expression]]) -> Expression:
+    def _optional(self, name: str, members: list[tuple[shapes.Field, Expression]]) -> Expression:
         """Members in order with commas between, those that are not required left out or not."""
         after: dict[bool, Expression] = {False: _EMPTY, True: _EMPTY}
         for i, (field, member) in reversed(list(enumerate(members))):
@@ -313,7 +288,7 @@ def _long_tuple(item: Expression, low: int, high: int | None) -> Expression:
     return _choice(*branches)
 
 
-def _special(shape: Special) -> Expression:
+def _special(shape: shapes.Special) -> Expression:
     if shape.name == "date":
         return _pattern(python_literals.DATE)
     if shape.name == "timedelta":

@@ -9,26 +9,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from fsa_compile.python_types import spellings
-from fsa_compile.python_types.shapes import (
-    Anything,
-    Binary,
-    Either,
-    Many,
-    Mapping,
-    Nothing,
-    Number,
-    Options,
-    Record,
-    Reference,
-    Row,
-    Shape,
-    Special,
-    Text,
-    Truth,
-    TypeShape,
-    Wrapped,
-)
+from fsa_compile.python_types import shapes, spellings
+from fsa_compile.python_types.shapes import Shape, TypeShape
 from fsa_compile.python_types.type_errors import UnsupportedTypeError
 
 SPELLING = "x-fsa-spelling"
@@ -37,11 +19,7 @@ _FINITE = 10
 
 
 def schema_of(shape: TypeShape) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a type.
-
-    Raises:
-      UnsupportedTypeError: JSON has no exact form for a part.
-    """
+    """The JSON Schema (2020-12) of a type. Raises `UnsupportedTypeError`: JSON has no exact form for a part."""
     writer = _Writer(shape)
     root = writer.schema(shape.root, shape.name)
     definitions = {_key(name): writer.schema(found, name) for name, found in shape.definitions.items()}
@@ -62,40 +40,40 @@ class _Writer:
 
     def schema(self, shape: Shape, place: str) -> dict[str, Any]:
         match shape:
-            case Nothing():
+            case shapes.Nothing():
                 return {"type": "null"}
-            case Truth():
+            case shapes.Truth():
                 return {"type": "boolean"}
-            case Anything():
+            case shapes.Anything():
                 self.needs_anything = True
                 return {"$ref": f"#/$defs/{_ANYTHING}"}
-            case Number():
+            case shapes.Number():
                 return _number(shape)
-            case Text():
+            case shapes.Text():
                 return _text(shape)
-            case Binary():
+            case shapes.Binary():
                 return {"type": "string", SPELLING: spellings.BASE64}
-            case Special():
+            case shapes.Special():
                 return {"type": "string", SPELLING: shape.pattern}
-            case Options():
+            case shapes.Options():
                 return _options(shape, place)
-            case Many():
+            case shapes.Many():
                 return self._many(shape, place)
-            case Row():
+            case shapes.Row():
                 items = [self.schema(x, f"{place}[{i}]") for i, x in enumerate(shape.items)]
                 return _row(items, len(items))
-            case Mapping():
+            case shapes.Mapping():
                 return self._mapping(shape, place)
-            case Record():
+            case shapes.Record():
                 return self._record(shape, place)
-            case Wrapped():
+            case shapes.Wrapped():
                 return self.schema(shape.inner, place)
-            case Either():
+            case shapes.Either():
                 return {"anyOf": [self.schema(x, place) for x in shape.members]}
-            case Reference():
+            case shapes.Reference():
                 return {"$ref": f"#/$defs/{_key(shape.name)}"}
 
-    def _many(self, shape: Many, place: str) -> dict[str, Any]:
+    def _many(self, shape: shapes.Many, place: str) -> dict[str, Any]:
         out: dict[str, Any] = {"type": "array", "items": self.schema(shape.item, f"{place}[]"), **_sizes(shape, "Items")}
         if shape.is_set:
             count = _finite(self._shape, shape.item)
@@ -108,11 +86,11 @@ class _Writer:
                 )  # fmt: skip
         return out
 
-    def _mapping(self, shape: Mapping, place: str) -> dict[str, Any]:
+    def _mapping(self, shape: shapes.Mapping, place: str) -> dict[str, Any]:
         key = self._shape.resolve(shape.key)
         value = self.schema(shape.value, f"{place}{{}}")
         sizes = _sizes(shape, "Properties")
-        if isinstance(key, Options):
+        if isinstance(key, shapes.Options):
             if not all(isinstance(x.constant, str) for x in key.options):
                 raise _bad_key(place)
             keys = {x.constant: value for x in key.options}
@@ -127,15 +105,15 @@ class _Writer:
 
     def _names(self, key: Shape, place: str) -> dict[str, Any]:
         """The schema of keys, which are strings."""
-        if isinstance(key, Text):
+        if isinstance(key, shapes.Text):
             return {k: v for k, v in _text(key).items() if k != "type"}
-        if isinstance(key, Special):
+        if isinstance(key, shapes.Special):
             return {SPELLING: key.pattern}
-        if isinstance(key, Number) and key.kind == "int" and key == Number("int"):
+        if isinstance(key, shapes.Number) and key.kind == "int" and key == shapes.Number("int"):
             return {SPELLING: spellings.INTEGER}
         raise _bad_key(place)
 
-    def _record(self, shape: Record, place: str) -> dict[str, Any]:
+    def _record(self, shape: shapes.Record, place: str) -> dict[str, Any]:
         if hasattr(shape.type, "__pydantic_fields__") and any(_holds_bytes(f.shape) for f in shape.fields):
             raise UnsupportedTypeError(
                 "pydantic reads bytes in JSON in its own way", place=place, fix="Use str, or a dataclass (base64)."
@@ -154,12 +132,12 @@ class _Writer:
 def _holds_bytes(shape: Shape) -> bool:
     """Whether bytes stand in a shape, not looking into other classes."""
     match shape:
-        case Many(item=part) | Wrapped(inner=part) | Mapping(value=part):
+        case shapes.Many(item=part) | shapes.Wrapped(inner=part) | shapes.Mapping(value=part):
             return _holds_bytes(part)
-        case Row(items=parts) | Either(members=parts):
+        case shapes.Row(items=parts) | shapes.Either(members=parts):
             return any(map(_holds_bytes, parts))
         case _:
-            return isinstance(shape, Binary)
+            return isinstance(shape, shapes.Binary)
 
 
 _ANYTHING = "any-value"
@@ -171,8 +149,8 @@ def _anything() -> dict[str, Any]:
     return {
         "anyOf": [
             {"type": ["null", "boolean", "string"]},
-            _number(Number("int")),
-            _number(Number("float")),
+            _number(shapes.Number("int")),
+            _number(shapes.Number("float")),
             {"type": "array", "items": itself},
             {"type": "object", "additionalProperties": itself},
         ]
@@ -190,7 +168,7 @@ def _row(items: list[dict[str, Any]], least: int) -> dict[str, Any]:
     return {"type": "array", "prefixItems": items, "items": False, "minItems": least}
 
 
-def _sizes(shape: Many | Mapping, what: str) -> dict[str, int]:
+def _sizes(shape: shapes.Many | shapes.Mapping, what: str) -> dict[str, int]:
     out = {f"min{what}": shape.low} if shape.low else {}
     return out if shape.high is None else {**out, f"max{what}": shape.high}
 
@@ -207,7 +185,7 @@ def _exact(value: Fraction) -> int | Decimal:
     return Decimal((value < 0, tuple(map(int, str(abs(value.numerator) * 10**places // value.denominator))), -places))
 
 
-def _number(shape: Number) -> dict[str, Any]:
+def _number(shape: shapes.Number) -> dict[str, Any]:
     out: dict[str, Any] = {"type": "integer" if shape.kind == "int" else "number", SPELLING: spellings.number_pattern(shape)}
     if shape.low is not None:
         out["exclusiveMinimum" if shape.low_open else "minimum"] = _exact(shape.low)
@@ -221,7 +199,7 @@ def _number(shape: Number) -> dict[str, Any]:
     return out
 
 
-def _text(shape: Text) -> dict[str, Any]:
+def _text(shape: shapes.Text) -> dict[str, Any]:
     out: dict[str, Any] = {"type": "string"}
     if shape.low:
         out["minLength"] = shape.low
@@ -234,7 +212,7 @@ def _text(shape: Text) -> dict[str, Any]:
     return out
 
 
-def _options(shape: Options, place: str) -> dict[str, Any]:
+def _options(shape: shapes.Options, place: str) -> dict[str, Any]:
     constants = [x.constant for x in shape.options]
     seen: set[Any] = set()
     for constant in constants:
@@ -262,11 +240,11 @@ def _options(shape: Options, place: str) -> dict[str, Any]:
 def _finite(types: TypeShape, shape: Shape) -> int | None:
     """How many values a shape has, when they are few and plain."""
     shape = types.resolve(shape)
-    if isinstance(shape, Options):
+    if isinstance(shape, shapes.Options):
         return len(shape.options)
-    if isinstance(shape, (Nothing, Truth)):
-        return 1 + isinstance(shape, Truth)
-    if isinstance(shape, Either):
+    if isinstance(shape, (shapes.Nothing, shapes.Truth)):
+        return 1 + isinstance(shape, shapes.Truth)
+    if isinstance(shape, shapes.Either):
         counts = [_finite(types, x) for x in shape.members]
         return sum(x for x in counts if x is not None) if None not in counts else None
     return None

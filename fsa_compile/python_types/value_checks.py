@@ -9,30 +9,16 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
-from fsa_compile.python_types import spellings
-from fsa_compile.python_types.shapes import (
-    Anything,
-    Either,
-    Field,
-    Many,
-    Mapping,
-    Nothing,
-    Number,
-    Option,
-    Options,
-    Record,
-    Shape,
-    Special,
-    Text,
-    Truth,
-)
+from fsa_compile.python_types import shapes, spellings
+from fsa_compile.python_types.shapes import Shape
 from fsa_compile.python_types.type_errors import TypeTextError, UnwritableError
 
 T = TypeVar("T")
+V = TypeVar("V")
 _TYPES: dict[str, type] = {"int": int, "float": float, "Decimal": Decimal}
 _UNTYPED: dict[type, Shape] = {
-    type(None): Nothing(), bool: Truth(), int: Number("int"), float: Number("float"), str: Text(), list: Many(Anything(), list),
-    dict: Mapping(Text(), Anything()),
+    type(None): shapes.Nothing(), bool: shapes.Truth(), int: shapes.Number("int"), float: shapes.Number("float"),
+    str: shapes.Text(), list: shapes.Many(shapes.Anything(), list), dict: shapes.Mapping(shapes.Text(), shapes.Anything()),
 }  # fmt: skip
 
 
@@ -49,7 +35,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def number(shape: Number, text: str, place: str, exact: bool = False) -> int | float | Decimal:
+def number(shape: shapes.Number, text: str, place: str, exact: bool = False) -> int | float | Decimal:
     """The number of a text; if `exact`, a float that loses none of its digits."""
     if _compiled(spellings.number_pattern(shape)).fullmatch(text) is None:
         raise TypeTextError(f"{text:.40} is not how a number of type {shape.kind} is written here", place=place)
@@ -64,7 +50,7 @@ def number(shape: Number, text: str, place: str, exact: bool = False) -> int | f
 def untyped_number(text: str, place: str, exact: bool) -> int | float | Decimal:
     """The number of a text whose type does not matter."""
     kind: Literal["int", "float"] = "int" if _compiled(spellings.INTEGER).fullmatch(text) else "float"
-    return number(Number(kind), text, place, exact)
+    return number(shapes.Number(kind), text, place, exact)
 
 
 def untyped(value: Any, place: str) -> Shape:
@@ -80,14 +66,14 @@ def is_a(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def is_number(shape: Number, value: Any) -> bool:
+def is_number(shape: shapes.Number, value: Any) -> bool:
     """Whether a value has the number's type; an int may stand for a float."""
     if isinstance(value, bool):
         return False
     return isinstance(value, (float, int) if shape.kind == "float" else _TYPES[shape.kind])
 
 
-def number_value(shape: Number, value: Any, place: str) -> Any:
+def number_value(shape: shapes.Number, value: Any, place: str) -> Any:
     """A number to be written, in its own type and within its bounds."""
     try:
         own = value if shape.kind == "Decimal" else _TYPES[shape.kind](value)
@@ -103,7 +89,7 @@ def number_value(shape: Number, value: Any, place: str) -> Any:
     return own
 
 
-def text(shape: Text, value: str, place: str) -> str:
+def text(shape: shapes.Text, value: str, place: str) -> str:
     """A str that keeps to length and patterns."""
     if len(value) < shape.low or (shape.high is not None and len(value) > shape.high):
         raise TypeTextError(f"a string of length {len(value)} is too long or too short", place=place)
@@ -115,14 +101,14 @@ def text(shape: Text, value: str, place: str) -> str:
     return value
 
 
-def special(shape: Special, value: str, place: str) -> Any:
+def special(shape: shapes.Special, value: str, place: str) -> Any:
     """The value of a special text."""
     if _compiled(shape.pattern).fullmatch(value) is None:
         raise TypeTextError(f"{shown(value)} is no {shape.name}", place=place)
     return shape.read(value)
 
 
-def special_text(shape: Special, value: Any, place: str) -> str:
+def special_text(shape: shapes.Special, value: Any, place: str) -> str:
     """The text of a special value."""
     if type(value).__name__ != shape.name:
         raise TypeTextError(f"{shown(value)} is no {shape.name}", place=place)
@@ -132,7 +118,7 @@ def special_text(shape: Special, value: Any, place: str) -> str:
     return written
 
 
-def option(shape: Options, value: Any, place: str) -> Option:
+def option(shape: shapes.Options, value: Any, place: str) -> shapes.Option:
     """The entry of a listed value."""
     for found in shape.options:
         if type(found.value) is type(value) and found.value == value:
@@ -160,7 +146,9 @@ class UnionReader:
         self.exact = False
         self._inexact: set[tuple[int, int]] = set()
 
-    def either(self, shape: Either, members: Iterable[Shape], attempt: Callable[[Shape], T], source: object, place: str) -> T:
+    def either(
+        self, shape: shapes.Either, members: Iterable[Shape], attempt: Callable[[Shape], T], source: object, place: str
+    ) -> T:
         """What the member gives that a union's text is read as; `source` is the text's part."""
         if self.exact:
             return self._exact(shape, members, attempt, source, place)
@@ -173,7 +161,9 @@ class UnionReader:
         finally:
             self.exact = False
 
-    def _exact(self, shape: Either, members: Iterable[Shape], attempt: Callable[[Shape], T], source: object, place: str) -> T:
+    def _exact(
+        self, shape: shapes.Either, members: Iterable[Shape], attempt: Callable[[Shape], T], source: object, place: str
+    ) -> T:
         pair = id(shape), id(source)  # members that begin alike would read what is in them twice, at every level
         if pair in self._inexact:
             raise TypeTextError("no member of the union fits", place=place)
@@ -184,28 +174,37 @@ class UnionReader:
             raise
 
 
-def many(shape: Many, items: list[Any], place: str) -> Any:
-    """A collection of elements."""
-    return sized(shape, shape.build(items), place)
+def collected(shape: shapes.Many | shapes.Mapping, parts: Any, place: str) -> Any:
+    """A collection, or a dict, of the type that is asked for."""
+    return sized(shape, shape.build(parts), place)
 
 
-def mapping(shape: Mapping, pairs: dict[Any, Any], place: str) -> dict[Any, Any]:
-    """A dict of the type that is asked for."""
-    return sized(shape, shape.build(pairs), place)
-
-
-def sized(shape: Many | Mapping, value: Any, place: str) -> Any:
+def sized(shape: shapes.Many | shapes.Mapping, value: Any, place: str) -> Any:
     """A collection whose size is within bounds."""
     if len(value) < shape.low or (shape.high is not None and len(value) > shape.high):
         raise TypeTextError(f"{len(value)} elements are too many or too few", place=place)
     return value
 
 
-def complete(shape: Record, values: dict[str, Any], place: str) -> None:
+def complete(shape: shapes.Record, values: dict[str, Any], place: str) -> None:
     """Raises when a required field is missing."""
     for field in shape.fields:
         if field.required and field.key not in values:
             raise TypeTextError(f"the field {field.key!r} is missing", place=place)
+
+
+def record(
+    shape: shapes.Record, pairs: Iterable[tuple[Any, V]], read: Callable[[Shape, V, str], Any], place: str, what: str
+) -> Any:
+    """The object of named parts of a text; `what` they are called in errors."""
+    fields = {f.key: f for f in shape.fields}
+    values: dict[str, Any] = {}
+    for key, below in pairs:
+        if key not in fields or key in values:
+            raise TypeTextError(f"the {what} {key!r:.40} {'comes twice' if key in values else 'is unknown'}", place=place)
+        values[key] = read(fields[key].shape, below, f"{place}.{fields[key].name}")
+    complete(shape, values, place)
+    return built(shape.build, values, place)
 
 
 def built(build: Callable[[Any], Any], values: Any, place: str) -> Any:
@@ -218,7 +217,7 @@ def built(build: Callable[[Any], Any], values: Any, place: str) -> Any:
         raise TypeTextError(f"its class refuses these values ({error})", place=place) from error
 
 
-def field_values(shape: Record, value: Any, place: str) -> list[tuple[Field, Any]]:
+def field_values(shape: shapes.Record, value: Any, place: str) -> list[tuple[shapes.Field, Any]]:
     """The fields of a value that are to be written, in order."""
     if shape.kind == "dict":
         if not isinstance(value, dict) or set(value) - {f.key for f in shape.fields}:

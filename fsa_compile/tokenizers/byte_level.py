@@ -24,14 +24,7 @@ for _byte, _char in BYTE_TO_CHAR.items():
 
 
 def unprint_bytes(printed: Sequence[str]) -> list[bytes | None]:
-    """The bytes of each printed token, all tokens at once.
-
-    Args:
-      printed: tokens in GPT-2's byte characters.
-
-    Returns:
-      The bytes of each, or None for a token with a character that stands for no byte.
-    """
+    """The bytes of each token in GPT-2's byte characters; None for those with a character that stands for no byte."""
     lengths = np.fromiter(map(len, printed), np.int64, len(printed))
     ends = np.cumsum(lengths)
     codes = np.frombuffer("".join(printed).encode("utf-32-le", "surrogatepass"), "<u4")

@@ -44,13 +44,7 @@ class Decoder:
     mark: str = ""
 
     def token_bytes(self, names: Sequence[str]) -> list[bytes]:
-        """The bytes of each token when it continues a text.
-
-        Args:
-          names: token names.
-
-        Returns:
-          Exact bytes per name.
+        """The exact bytes of each token when it continues a text, by the tokens' names.
 
         Raises:
           UnicodeEncodeError: a name holds a lone surrogate.
@@ -71,14 +65,7 @@ class Decoder:
 
 
 def read_decoder(spec: Any, source: str) -> Decoder:
-    """The decoder of a `tokenizer.json`.
-
-    Args:
-      spec: its "decoder" entry.
-      source: file name, for messages.
-
-    Returns:
-      The decoder.
+    """The decoder that the "decoder" entry of a `tokenizer.json` describes.
 
     Raises:
       TokenizerError: no decoder, an unknown one, or one without exact bytes per token.

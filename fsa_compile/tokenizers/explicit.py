@@ -10,11 +10,7 @@ from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 
 class ExplicitTokenizer(Tokenizer):
-    """Encodes with the fewest tokens; among equals the one whose first differing token is longest, then lowest.
-
-    Args:
-      vocabulary: the bytes of all ids.
-    """
+    """Encodes with the fewest tokens; among equals the one whose first differing token is longest, then lowest."""
 
     kind = "bytes"
 

@@ -40,14 +40,7 @@ O200K_PATTERN = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
-    """What a rank file does not say.
-
-    Attributes:
-      name: the family's name.
-      pattern: regular expression that cuts a text into pieces.
-      special: printed name -> id.
-      unicode_form: normal form the model's own encoder applies to a text first, or None.
-    """
+    """What a rank file does not say; `unicode_form`: normal form the model's own encoder applies to a text first, or None."""
 
     name: str
     pattern: str
@@ -56,90 +49,58 @@ class Family:
 
 
 def find_family(sha256: str) -> Family | None:
-    """The family of the rank file with this content hash.
-
-    Args:
-      sha256: hex digest of the whole file.
-
-    Returns:
-      The family, or None for an unknown file.
-    """
-    build = _BY_HASH.get(sha256)
-    return None if build is None else build()
-
-
-def _llama3() -> Family:
-    named = [
-        "begin_of_text",
-        "end_of_text",
-        "reserved_special_token_0",
-        "reserved_special_token_1",
-        "finetune_right_pad_id",
-        "step_id",
-        "start_header_id",
-        "end_header_id",
-        "eom_id",
-        "eot_id",
-        "python_tag",
-        "image",
-    ]
-    names = [*named, *(f"reserved_special_token_{i}" for i in range(2, 2 + 256 - len(named)))]
-    return Family(name="llama3", pattern=LLAMA3_PATTERN, special=_numbered(names, 128_000))
-
-
-def _llama4() -> Family:
-    text = "text_post_train_reserved_special_token_"
-    vision, reasoning = "vision_reserved_special_token_", "reasoning_reserved_special_token_"
-    names = [
-        *("begin_of_text", "end_of_text", "fim_prefix", "fim_middle", "fim_suffix"),
-        *("header_start", "header_end", "eom", "eot", "step"),
-        *(f"{text}{i}" for i in range(6)),
-        *("python_start", "python_end", "finetune_right_pad"),
-        *(f"{text}{i}" for i in range(8, 69)),
-        *("image_start", "image_end", f"{vision}0", f"{vision}1", "tile_x_separator", "tile_y_separator"),
-        *(f"{vision}{i}" for i in range(2, 6)),
-        *("image", f"{vision}6", "patch"),
-        *(f"{vision}{i}" for i in range(7, 1048)),
-        *(f"{reasoning}{i}" for i in range(8)),
-        *("reasoning_thinking_start", "reasoning_thinking_end"),
-    ]
-    names += [f"reserved_special_token_{i}" for i in range(2_048 - len(names))]
-    return Family(name="llama4", pattern=O200K_PATTERN, special=_numbered(names, 200_000))
-
-
-def _qwen() -> Family:
-    names = ["endoftext", "im_start", "im_end", *(f"extra_{i}" for i in range(205))]
-    return Family(name="qwen", pattern=QWEN_PATTERN, special=_numbered(names, 151_643), unicode_form="NFC")
-
-
-def _r50k() -> Family:
-    return Family(name="r50k_base", pattern=GPT2_PATTERN, special={"<|endoftext|>": 50_256})
-
-
-def _p50k() -> Family:
-    return Family(name="p50k_base", pattern=GPT2_PATTERN, special={"<|endoftext|>": 50_256})
-
-
-def _cl100k() -> Family:
-    special = _numbered(["endoftext", "fim_prefix", "fim_middle", "fim_suffix"], 100_257)
-    return Family(name="cl100k_base", pattern=CL100K_PATTERN, special={**special, "<|endofprompt|>": 100_276})
-
-
-def _o200k() -> Family:
-    special = {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}
-    return Family(name="o200k_base", pattern=O200K_PATTERN, special=special)
+    """The family of the rank file with this content hash (hex), or None."""
+    return _BY_HASH.get(sha256)
 
 
 def _numbered(names: list[str], first: int) -> dict[str, int]:
     return {f"<|{name}|>": first + i for i, name in enumerate(names)}
 
 
+_LLAMA3 = [
+    "begin_of_text", "end_of_text", "reserved_special_token_0", "reserved_special_token_1", "finetune_right_pad_id", "step_id",
+    "start_header_id", "end_header_id", "eom_id", "eot_id", "python_tag", "image",
+]  # fmt: skip
+_LLAMA3 += [f"reserved_special_token_{i}" for i in range(2, 2 + 256 - len(_LLAMA3))]
+_TEXT, _VISION, _REASONING = (f"{kind}_reserved_special_token_" for kind in ("text_post_train", "vision", "reasoning"))
+_LLAMA4 = [
+    *("begin_of_text", "end_of_text", "fim_prefix", "fim_middle", "fim_suffix"),
+    *("header_start", "header_end", "eom", "eot", "step"),
+    *(f"{_TEXT}{i}" for i in range(6)),
+    *("python_start", "python_end", "finetune_right_pad"),
+    *(f"{_TEXT}{i}" for i in range(8, 69)),
+    *("image_start", "image_end", f"{_VISION}0", f"{_VISION}1", "tile_x_separator", "tile_y_separator"),
+    *(f"{_VISION}{i}" for i in range(2, 6)),
+    *("image", f"{_VISION}6", "patch"),
+    *(f"{_VISION}{i}" for i in range(7, 1048)),
+    *(f"{_REASONING}{i}" for i in range(8)),
+    *("reasoning_thinking_start", "reasoning_thinking_end"),
+]
+_LLAMA4 += [f"reserved_special_token_{i}" for i in range(2_048 - len(_LLAMA4))]
+_QWEN = ["endoftext", "im_start", "im_end", *(f"extra_{i}" for i in range(205))]
+_CL100K = _numbered(["endoftext", "fim_prefix", "fim_middle", "fim_suffix"], 100_257) | {"<|endofprompt|>": 100_276}
+_O200K = {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}
+
 _BY_HASH = {
-    "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55": _llama3,
-    "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed": _llama4,
-    "6cf5f2a2560a7d581548aeb0c31c6a60de2d3e873152346e421affc871699be4": _qwen,
-    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": _r50k,
-    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": _p50k,
-    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": _cl100k,
-    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": _o200k,
+    "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55": Family(
+        name="llama3", pattern=LLAMA3_PATTERN, special=_numbered(_LLAMA3, 128_000)
+    ),
+    "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed": Family(
+        name="llama4", pattern=O200K_PATTERN, special=_numbered(_LLAMA4, 200_000)
+    ),
+    "6cf5f2a2560a7d581548aeb0c31c6a60de2d3e873152346e421affc871699be4": Family(
+        name="qwen", pattern=QWEN_PATTERN, special=_numbered(_QWEN, 151_643), unicode_form="NFC"
+    ),
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": Family(
+        name="r50k_base", pattern=GPT2_PATTERN, special={"<|endoftext|>": 50_256}
+    ),
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": Family(
+        name="p50k_base", pattern=GPT2_PATTERN, special={"<|endoftext|>": 50_256}
+    ),
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": Family(
+        name="cl100k_base", pattern=CL100K_PATTERN, special=_CL100K
+    ),
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": Family(
+        name="o200k_base", pattern=O200K_PATTERN, special=_O200K
+    ),
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers.byte_level import BYTE_TO_CHAR, unprint_bytes
 from fsa_compile.tokenizers.families import GPT2_PATTERN
 from fsa_compile.tokenizers.hugging_face import names_by_id
-from fsa_compile.tokenizers.markup_names import default_bos_id, default_stop_ids, named_ids, resolve_stop_ids
+from fsa_compile.tokenizers.markup_names import Asked
 from fsa_compile.tokenizers.tokenizer import Tokenizer, encoded, require
 from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
 
@@ -20,15 +20,7 @@ _GPT2_MERGES = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5
 
 
 class Gpt2Tokenizer(Tokenizer):
-    """Byte-level BPE with a list of merges.
-
-    Args:
-      vocabulary: the bytes of all ids.
-      names: printed bytes -> id, special tokens left out.
-      merges: pairs of printed bytes, first merge first.
-      pattern: splitting pattern, or None when it is not known.
-      source: where it came from, for messages.
-    """
+    """Byte-level BPE with a list of merges; `names` are printed bytes -> id, special tokens left out."""
 
     kind = "gpt2"
 
@@ -81,30 +73,12 @@ class Gpt2Tokenizer(Tokenizer):
 
 
 def load_gpt2(
-    encoder: Any,
-    merges: bytes,
-    *,
-    source: str,
-    pattern: str | None = None,
-    special_tokens: Mapping[str, int] | Sequence[str] | None = None,
-    stop_ids: Iterable[int | str] | None = None,
-    logits_width: int | None = None,
+    encoder: Any, merges: bytes, *, source: str, pattern: str | None = None, **options: Any
 ) -> Gpt2Tokenizer:
-    """The tokenizer of an `encoder.json` and its `vocab.bpe`.
+    """The tokenizer of a parsed `encoder.json` and the content of its `vocab.bpe`; options are those of `Asked`.
 
-    An entry that is neither one byte nor the result of a merge is a special token.
-
-    Args:
-      encoder: the parsed encoder.json.
-      merges: the content of vocab.bpe.
-      source: the files' names, for messages.
-      pattern: splitting pattern; None takes GPT-2's for GPT-2's own files, else leaves `encode` unavailable.
-      special_tokens: further entries that are special (names or name -> id).
-      stop_ids: end-of-text ids or names; None takes the special names known to end a text.
-      logits_width: number of logits of the model, or None.
-
-    Returns:
-      The tokenizer.
+    An entry that is neither one byte nor the result of a merge is a special token. Without a pattern GPT-2's own files have
+    GPT-2's, and with others `encode` is unavailable.
 
     Raises:
       TokenizerError: a merge that is no pair, or whose parts or result have no id; a wrong id.
@@ -113,21 +87,16 @@ def load_gpt2(
         raise TokenizerError("encoder.json is not a mapping from tokens to ids", where=source)
     by_id, pairs = names_by_id(encoder, source), parse_merges(merges, source)
     made = _mergeable(encoder, pairs, source)
-    asked = _asked_special(encoder, special_tokens, source)
-    special = {n: i for i, n in enumerate(by_id) if n is not None and (n not in made or n in asked)}
+    asked = Asked(**options)
+    listed = asked.special_among(encoder, source)
+    special = {n: i for i, n in enumerate(by_id) if n is not None and (n not in made or n in listed)}
     text = {n: i for i, n in enumerate(by_id) if n is not None and n not in special}
     tokens = [b""] * len(by_id)
     for i, raw in zip(text.values(), unprint_bytes(list(text))):
         tokens[i] = raw or b""  # never None: every name here is made of printed bytes
     known = hashlib.sha256(merges).hexdigest() == _GPT2_MERGES
     return Gpt2Tokenizer(
-        Vocabulary.from_tokens(
-            tokens,
-            special=special,
-            stop_ids=resolve_stop_ids(stop_ids, special, default_stop_ids(special)),
-            bos_id=default_bos_id(special),
-            logits_width=logits_width,
-        ),
+        asked.vocabulary(tokens, special),
         names=text,
         merges=[(a, b) for a, b in pairs if a + b in text],
         pattern=GPT2_PATTERN if pattern is None and known else pattern,
@@ -149,30 +118,8 @@ def _mergeable(encoder: Mapping[str, int], pairs: list[tuple[str, str]], source:
     return made
 
 
-def _asked_special(
-    encoder: Mapping[str, int], special_tokens: Mapping[str, int] | Sequence[str] | None, source: str
-) -> dict[str, int]:
-    """The special tokens that the user names, which the file must have with the ids given."""
-    asked = named_ids(special_tokens, first=0)
-    for name, token_id in asked.items():
-        if encoder.get(name, -1) != (token_id if isinstance(special_tokens, Mapping) else encoder.get(name)):
-            raise TokenizerError(
-                f"special_tokens names {name!r}, which is not in encoder.json with that id",
-                where=source,
-                fix="Give names of the file.",
-            )
-    return asked
-
-
 def parse_merges(data: bytes, source: str) -> list[tuple[str, str]]:
-    """The pairs of a vocab.bpe file.
-
-    Args:
-      data: the file's content.
-      source: its name, for messages.
-
-    Returns:
-      Pairs of printed bytes, first merge first.
+    """The pairs of printed bytes of a vocab.bpe file, first merge first.
 
     Raises:
       TokenizerError: not UTF-8, a line that is no pair, a pair given twice, too many lines.

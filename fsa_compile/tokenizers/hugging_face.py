@@ -10,7 +10,7 @@ from typing import Any
 
 from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers.decoders import Decoder, read_decoder
-from fsa_compile.tokenizers.markup_names import default_bos_id, default_stop_ids, is_markup, named_ids, resolve_stop_ids
+from fsa_compile.tokenizers.markup_names import Asked, is_markup
 from fsa_compile.tokenizers.tokenizer import Tokenizer, encoded, require
 from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
 
@@ -26,16 +26,7 @@ class _Names:
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """A tokenizer of the `tokenizers` package.
-
-    Args:
-      vocabulary: the bytes of all ids.
-      kind: "huggingface-bpe" or similar.
-      spec: the parsed `tokenizer.json`.
-      decoder: its decoder.
-      names: name of each id, None for ids that are never text.
-      source: where it came from, for messages.
-    """
+    """A tokenizer of the `tokenizers` package; `names` has the name of each id, None for ids that are never text."""
 
     def __init__(
         self,
@@ -96,14 +87,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def load_hugging_face(
-    spec: Any,
-    *,
-    source: str,
-    special_tokens: Mapping[str, int] | Sequence[str] | None = None,
-    stop_ids: Iterable[int | str] | None = None,
-    logits_width: int | None = None,
-    also_stop: Iterable[int] = (),
-    bos_id: int | None = None,
+    spec: Any, *, source: str, also_stop: Iterable[int] = (), bos_id: int | None = None, **options: Any
 ) -> HuggingFaceTokenizer:
     """The tokenizer of a parsed `tokenizer.json`.
 
@@ -113,14 +97,9 @@ def load_hugging_face(
     Args:
       spec: the parsed file.
       source: its name, for messages.
-      special_tokens: names (or name -> id) that are markup although the file does not mark them special.
-      stop_ids: end-of-text ids or names; None takes `also_stop` and the special names known to end a text.
-      logits_width: number of logits of the model, or None.
       also_stop: end-of-text ids from files or objects beside the tokenizer.
       bos_id: id that starts a text, or None for the special name known to do so.
-
-    Returns:
-      The tokenizer.
+      **options: those of `Asked`.
 
     Raises:
       TokenizerError: a missing or wrong part, or a decoder without exact bytes per token.
@@ -132,20 +111,14 @@ def load_hugging_face(
     names = _model_names(model, kind, source)
     added = _checked_added(spec.get("added_tokens") or [], source)
     _add_tokens(names, added, _ambiguous(spec, added, decoder, source))
-    _mark_special(names, model, kind, named_ids(special_tokens, first=0), special_tokens, source)
+    asked = Asked(**options)
+    _mark_special(names, model, kind, asked, source)
     also_stop = [i for i in also_stop if 0 <= i < len(names.by_id)]
     for extra in (*also_stop, *(() if bos_id is None else (bos_id,))):
         name = names.by_id[extra] if 0 <= extra < len(names.by_id) else None
         if name is not None:
             names.special[name], names.by_id[extra] = extra, None
-    special = names.special
-    vocabulary = Vocabulary.from_tokens(
-        _token_bytes(names.by_id, decoder, source),
-        special=special,
-        stop_ids=resolve_stop_ids(stop_ids, special, sorted({*also_stop, *default_stop_ids(special)})),
-        bos_id=default_bos_id(special) if bos_id is None else bos_id,
-        logits_width=logits_width,
-    )
+    vocabulary = asked.vocabulary(_token_bytes(names.by_id, decoder, source), names.special, also_stop, bos_id)
     kind = f"huggingface-{kind.lower()}"
     return HuggingFaceTokenizer(
         vocabulary, kind=kind, spec=spec, decoder=decoder, names=names.by_id, source=source
@@ -165,14 +138,7 @@ def _model_of(spec: Any, source: str) -> dict[str, Any]:
 
 
 def from_object(tokenizer: Any, **options: Any) -> HuggingFaceTokenizer:
-    """The tokenizer of a `tokenizers.Tokenizer`.
-
-    Args:
-      tokenizer: the object; it is not changed, and later changes to it are not seen.
-      **options: as for `load_hugging_face`, without `source`.
-
-    Returns:
-      The tokenizer.
+    """The tokenizer of a `tokenizers.Tokenizer` as it is now; options are those of `load_hugging_face`, without `source`.
 
     Raises:
       TokenizerError: the object cannot be written as JSON, or is refused by `load_hugging_face`.
@@ -190,18 +156,8 @@ def from_object(tokenizer: Any, **options: Any) -> HuggingFaceTokenizer:
 
 
 def from_transformers(tokenizer: Any, **options: Any) -> HuggingFaceTokenizer:
-    """The tokenizer of a `transformers` fast tokenizer, recognised by its `backend_tokenizer`.
-
-    Args:
-      tokenizer: the object.
-      **options: as for `load_hugging_face`, without `source`, `also_stop` and `bos_id`.
-
-    Returns:
-      The tokenizer, whose stop ids include the object's `eos_token_id`.
-
-    Raises:
-      TokenizerError: as for `from_object`.
-    """
+    """The tokenizer of a `transformers` fast tokenizer, recognised by its `backend_tokenizer`, as `from_object` makes it; its
+    stop ids include the object's `eos_token_id`."""
     eos, bos = getattr(tokenizer, "eos_token_id", None), getattr(tokenizer, "bos_token_id", None)
     also_stop = [] if eos is None else list(eos) if isinstance(eos, (list, tuple)) else [eos]
     return from_object(tokenizer.backend_tokenizer, also_stop=also_stop, bos_id=bos, **options)
@@ -239,14 +195,7 @@ def _model_names(model: dict[str, Any], kind: str, source: str) -> _Names:
 
 
 def names_by_id(vocab: Mapping[str, Any], where: str) -> list[str | None]:
-    """Token names in id order; None where no name has the id.
-
-    Args:
-      vocab: name -> id, at least one.
-      where: its place, for messages.
-
-    Returns:
-      Names, one per id.
+    """Token names in id order, from at least one; None where no name has the id.
 
     Raises:
       TokenizerError: an id is no integer, absurd, or given twice.
@@ -328,31 +277,18 @@ def _add_tokens(names: _Names, added: list[dict[str, Any]], never: frozenset[str
             names.by_id[token_id] = content
 
 
-def _mark_special(
-    names: _Names,
-    model: dict[str, Any],
-    kind: str,
-    asked: dict[str, int],
-    given: Mapping[str, int] | Sequence[str] | None,
-    source: str,
-) -> None:
+def _mark_special(names: _Names, model: dict[str, Any], kind: str, asked: Asked, source: str) -> None:
     """Takes the unknown token, and what the caller names, out of the text."""
     unknown = model.get("unk_id") if kind == "Unigram" else model.get("unk_token")
     if kind == "Unigram" and type(unknown) is int and 0 <= unknown < len(names.by_id):
         unknown = names.by_id[unknown]
-    wanted = dict.fromkeys([*asked, *([unknown] if isinstance(unknown, str) else [])])
-    found = {name: i for i, name in enumerate(names.by_id) if name in wanted} if wanted else {}
-    for name in wanted:
-        token_id = found.get(name, names.special.get(name))
-        if name in asked and (token_id is None or (isinstance(given, Mapping) and given[name] != token_id)):
-            raise TokenizerError(
-                f"special_tokens names {name!r}, "
-                + ("which is no token" if token_id is None else f"which has the id {token_id}"),
-                where=source,
-                fix="Give the names of tokens of this tokenizer.",
-            )
-        if token_id is not None:
-            names.by_id[token_id], names.special[name] = None, token_id
+    wanted = asked.special(0).keys() | ({unknown} if isinstance(unknown, str) else set())
+    ids = {**names.special, **{name: i for i, name in enumerate(names.by_id) if name in wanted}} if wanted else {}
+    found = asked.special_among(ids, source)
+    if isinstance(unknown, str) and unknown in ids:
+        found[unknown] = ids[unknown]
+    for name, token_id in found.items():
+        names.by_id[token_id], names.special[name] = None, token_id
 
 
 def _token_bytes(by_id: list[str | None], decoder: Decoder, source: str) -> list[bytes]:

@@ -15,7 +15,7 @@ from fsa_compile.inputs.guard import guarded
 from fsa_compile.tokenizers import gpt2, hugging_face, sentence_piece
 from fsa_compile.tokenizers import tiktoken_ranks as ranks
 from fsa_compile.tokenizers.explicit import ExplicitTokenizer
-from fsa_compile.tokenizers.markup_names import named_ids, resolve_stop_ids
+from fsa_compile.tokenizers.markup_names import Asked
 from fsa_compile.tokenizers.tokenizer import MAX_FILE_BYTES, Tokenizer, read_file
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
@@ -29,21 +29,14 @@ _FORMATS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Options:
+class _Options(Asked):
     """What the caller of `load_tokenizer` added."""
 
     pattern: str | None
-    special_tokens: Mapping[str, int] | Sequence[str] | None
-    stop_ids: Iterable[int | str] | None
-    logits_width: int | None
 
     def common(self) -> dict[str, Any]:
         """The options every format takes."""
-        return {
-            "special_tokens": self.special_tokens,
-            "stop_ids": self.stop_ids,
-            "logits_width": self.logits_width,
-        }
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(Asked)}
 
     def refuse_pattern(self, kind: str) -> None:
         """Raises when a pattern was given to a format that has its own."""
@@ -128,8 +121,8 @@ def _from_object(value: Any, options: _Options) -> Tokenizer:
     if isinstance(value, Vocabulary):
         return ExplicitTokenizer(_with_options(value, options))
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray)):
-        special = named_ids(options.special_tokens, first=len(value))
-        stops = resolve_stop_ids(options.stop_ids, special, ())
+        special = options.special(len(value))
+        stops = options.stops(special, ())
         tokens = list(value)
         if special and not isinstance(options.special_tokens, Mapping):
             tokens += [b""] * len(special)
@@ -154,11 +147,11 @@ def _unchanged(value: Tokenizer, options: _Options) -> Tokenizer | Vocabulary:
 
 
 def _with_options(vocabulary: Vocabulary, options: _Options) -> Vocabulary:
-    special = {**vocabulary.special, **named_ids(options.special_tokens, first=vocabulary.size)}
+    special = {**vocabulary.special, **options.special(vocabulary.size)}
     return Vocabulary(
         tokens=vocabulary.tokens,
         special=special,
-        stop_ids=resolve_stop_ids(options.stop_ids, special, vocabulary.stop_ids),
+        stop_ids=options.stops(special, vocabulary.stop_ids),
         bos_id=vocabulary.bos_id,
         logits_width=vocabulary.logits_width if options.logits_width is None else options.logits_width,
     )

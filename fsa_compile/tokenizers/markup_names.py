@@ -6,11 +6,13 @@ names here are those of published models. Callers can override both with `specia
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fsa_compile.errors import TokenizerError
+from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 STOP_NAMES = frozenset(
     {
@@ -49,96 +51,94 @@ _MARKUP = re.compile(
 
 
 def is_markup(name: str) -> bool:
-    """Whether a piece declared as text is really markup of a known model (Gemma's turn, tool, image and unused ids).
-
-    Args:
-      name: the piece as printed.
-
-    Returns:
-      True for markup, which a constraint over text must never produce.
-    """
+    """Whether a piece declared as text is really markup of a known model (Gemma's turn, tool, image and unused ids), which a
+    constraint over text must never produce."""
     return name in STOP_NAMES or _MARKUP.fullmatch(name) is not None
 
 
 def default_stop_ids(special: Mapping[str, int]) -> tuple[int, ...]:
-    """The ids of `special` whose names end a text, ascending.
-
-    Args:
-      special: printed name -> id of the ids that are not text.
-
-    Returns:
-      Their ids.
-    """
+    """The ids, ascending, of those special tokens whose names end a text."""
     return tuple(sorted({i for name, i in special.items() if name in STOP_NAMES}))
 
 
-def default_bos_id(special: Mapping[str, int]) -> int | None:
-    """The id of `special` whose name starts a text, or None."""
-    return next((special[name] for name in BOS_NAMES if name in special), None)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the caller of `load_tokenizer` says of the ids of any format; see there."""
 
+    special_tokens: Mapping[str, int] | Sequence[str] | None = None
+    stop_ids: Iterable[int | str] | None = None
+    logits_width: int | None = None
 
-def resolve_stop_ids(
-    stop_ids: Iterable[int | str] | None, special: Mapping[str, int], default: Iterable[int]
-) -> tuple[Any, ...]:
-    """The stop ids a caller asked for, with names looked up; `default` when the caller asked for none in particular.
+    def special(self, first: int) -> dict[str, int]:
+        """The special tokens that are listed: name -> id, those without an id numbered on from `first`.
 
-    Args:
-      stop_ids: ids or printed names of special ids, or None.
-      special: printed name -> id.
-      default: what None means.
-
-    Returns:
-      The ids, unchecked apart from the names.
-
-    Raises:
-      TokenizerError: a name is not the name of a special id, or `stop_ids` is no list.
-    """
-    if stop_ids is None:
-        return tuple(default)
-    if isinstance(stop_ids, (str, bytes)) or not isinstance(stop_ids, Iterable):
-        raise TokenizerError(
-            f"stop_ids is {stop_ids!r}, not a list", fix='Give ids or names, such as [2] or ["</s>"].'
-        )
-    resolved = []
-    for stop in stop_ids:
-        if isinstance(stop, str) and stop not in special:
+        Raises:
+          TokenizerError: they are neither a mapping from names to ids nor a list of distinct names.
+        """
+        given = self.special_tokens
+        if given is None:
+            return {}
+        pairs: list[tuple[Any, Any]] = [(None, None)]
+        if isinstance(given, Mapping):
+            pairs = list(given.items())
+        elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
+            pairs = [(name, first + i) for i, name in enumerate(given)]
+        right = all(isinstance(n, str) and isinstance(i, int) and not isinstance(i, bool) and i >= 0 for n, i in pairs)
+        if not right or len({name for name, _ in pairs}) != len(pairs):
             raise TokenizerError(
-                f"stop_ids names {stop!r}, which is not a special token",
-                fix=f"Special tokens of this tokenizer: {_listed(special)}",
+                "special_tokens is neither a mapping from names to ids nor a list of distinct names",
+                fix='Give {"<|endoftext|>": 50256}, or ["<|endoftext|>"] to number them after the last rank.',
             )
-        resolved.append(special[stop] if isinstance(stop, str) else stop)
-    return tuple(resolved)
+        return dict(pairs)
 
+    def special_among(self, ids: Mapping[str, int], source: str) -> dict[str, int]:
+        """The special tokens that are listed, of a tokenizer that has ids for all of its names.
 
-def named_ids(special_tokens: Mapping[str, int] | Sequence[str] | None, first: int) -> dict[str, int]:
-    """The special tokens a caller listed, as a mapping from name to id.
+        Raises:
+          TokenizerError: as for `special`; one of them is no name of it, or has another id.
+        """
+        found = {}
+        for name, token_id in self.special(0).items():
+            own = ids.get(name)
+            if own is None or (isinstance(self.special_tokens, Mapping) and own != token_id):
+                raise TokenizerError(
+                    f"special_tokens names {name!r}, which {'is no token' if own is None else f'has the id {own}'}",
+                    where=source,
+                    fix="Give the names of tokens of this tokenizer.",
+                )
+            found[name] = own
+        return found
 
-    Args:
-      special_tokens: name -> id, or names numbered on from `first`.
-      first: id of the first name of a list.
+    def stops(self, special: Mapping[str, int], default: Iterable[int]) -> tuple[Any, ...]:
+        """The end-of-text ids that are asked for, unchecked apart from names; `default` where none are.
 
-    Returns:
-      name -> id, empty for None.
+        Raises:
+          TokenizerError: a name is not that of a special token, or `stop_ids` is no list.
+        """
+        given = self.stop_ids
+        if given is None:
+            return tuple(default)
+        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+            raise TokenizerError(f"stop_ids is {given!r}, not a list", fix='Give ids or names, such as [2] or ["</s>"].')
+        resolved = []
+        for stop in given:
+            if isinstance(stop, str) and stop not in special:
+                raise TokenizerError(
+                    f"stop_ids names {stop!r}, which is not a special token",
+                    fix=f"Special tokens of this tokenizer: {_listed(special)}",
+                )
+            resolved.append(special[stop] if isinstance(stop, str) else stop)
+        return tuple(resolved)
 
-    Raises:
-      TokenizerError: neither a mapping from names to ids nor a list of distinct names.
-    """
-    if special_tokens is None:
-        return {}
-    pairs: list[tuple[Any, Any]] = [(None, None)]
-    if isinstance(special_tokens, Mapping):
-        pairs = list(special_tokens.items())
-    elif isinstance(special_tokens, Sequence) and not isinstance(special_tokens, (str, bytes)):
-        pairs = [(name, first + i) for i, name in enumerate(special_tokens)]
-    right = all(
-        isinstance(n, str) and isinstance(i, int) and not isinstance(i, bool) and i >= 0 for n, i in pairs
-    )
-    if not right or len({name for name, _ in pairs}) != len(pairs):
-        raise TokenizerError(
-            "special_tokens is neither a mapping from names to ids nor a list of distinct names",
-            fix='Give {"<|endoftext|>": 50256}, or ["<|endoftext|>"] to number them after the last rank.',
-        )
-    return dict(pairs)
+    def vocabulary(
+        self, tokens: Iterable[bytes], special: Mapping[str, int], also_stop: Iterable[int] = (), bos_id: int | None = None
+    ) -> Vocabulary:
+        """The vocabulary of tokens and special tokens, a text being over after those asked for, else after `also_stop` and
+        those whose names say so; it begins with `bos_id`, else with the one whose name says so."""
+        if bos_id is None:
+            bos_id = next((special[name] for name in BOS_NAMES if name in special), None)
+        stops = self.stops(special, sorted({*also_stop, *default_stop_ids(special)}))
+        return Vocabulary.from_tokens(tokens, special=special, stop_ids=stops, bos_id=bos_id, logits_width=self.logits_width)
 
 
 def _listed(names: Iterable[str], most: int = 12) -> str:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fsa_compile.errors import TokenizerError
-from fsa_compile.tokenizers.markup_names import default_bos_id, default_stop_ids, is_markup, named_ids, resolve_stop_ids
+from fsa_compile.tokenizers.markup_names import Asked, is_markup
 from fsa_compile.tokenizers.tokenizer import Tokenizer, checked_text, require
 from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
 
@@ -62,13 +62,10 @@ class SentencePieceTokenizer(Tokenizer):
     dropped only by `decode`, at the start of a text.
 
     Args:
-      vocabulary: the bytes of all ids.
-      kind: "sentencepiece-bpe" or similar.
       model: serialized model whose markup pieces are control pieces.
       pieces: the piece of each id; the space at the beginning of one may be the dummy prefix.
       drops: 0 when a text's first space is kept, 1 when one is dropped, 2 when one per piece is dropped until
         something is written.
-      source: where the model came from, for messages.
     """
 
     def __init__(
@@ -133,40 +130,25 @@ class SentencePieceTokenizer(Tokenizer):
             ) from error
 
 
-def load_sentence_piece(
-    data: bytes,
-    *,
-    source: str,
-    special_tokens: Mapping[str, int] | Sequence[str] | None = None,
-    stop_ids: Iterable[int | str] | None = None,
-    logits_width: int | None = None,
-) -> SentencePieceTokenizer:
-    """The tokenizer of a serialized SentencePiece model.
-
-    Args:
-      data: the file's content.
-      source: its name, for messages.
-      special_tokens: pieces that are markup although the model calls them text, as names or name -> id.
-      stop_ids: end-of-text ids or names; None takes the model's end piece and the names known to end a text.
-      logits_width: number of logits of the model, or None.
-
-    Returns:
-      The tokenizer.
+def load_sentence_piece(data: bytes, *, source: str, **options: Any) -> SentencePieceTokenizer:
+    """The tokenizer of a serialized SentencePiece model; options are those of `Asked`, whose special tokens are pieces that are
+    markup although the model calls them text.
 
     Raises:
       TokenizerError: a damaged file, a piece given twice, a wrong byte piece, or decoding that no fixed bytes per
         token can describe.
     """
     model = _parse_model(data, source)
-    asked = _asked_special(special_tokens, model.pieces, source)
+    asked = Asked(**options)
+    listed = {*asked.special_among({piece: i for i, piece in enumerate(model.pieces)}, source).values()}
     encoder = bytearray(data)
     tokens = [piece.replace(SPACE, " ").encode() for piece in model.pieces]
     special: dict[str, int] = {}
     for i, kind in enumerate(model.types):
-        if kind == NORMAL and i not in asked:
+        if kind == NORMAL and i not in listed:
             continue
         piece = model.pieces[i]
-        if kind not in _MARKUP and (i in asked or (kind == USER_DEFINED and is_markup(piece))):
+        if kind not in _MARKUP and (i in listed or (kind == USER_DEFINED and is_markup(piece))):
             _make_control(encoder, model.type_at[i], piece, source)
             kind = CONTROL
         if kind in _MARKUP:
@@ -174,16 +156,8 @@ def load_sentence_piece(
         if kind != USER_DEFINED:
             tokens[i] = _byte_of(piece, i, source) if kind == BYTE else b""
     eos = special.get(model.eos_piece)
-    stops = set(default_stop_ids(special)) | ({eos} if eos is not None else set())
-    bos = special.get(model.bos_piece, default_bos_id(special))
     return SentencePieceTokenizer(
-        Vocabulary.from_tokens(
-            tokens,
-            special=special,
-            stop_ids=resolve_stop_ids(stop_ids, special, sorted(stops)),
-            bos_id=bos,
-            logits_width=logits_width,
-        ),
+        asked.vocabulary(tokens, special, () if eos is None else (eos,), special.get(model.bos_piece)),
         kind=f"sentencepiece-{_MODEL_KINDS[model.kind]}",
         model=bytes(encoder),
         pieces=model.pieces,
@@ -202,26 +176,6 @@ def _byte_of(piece: str, token_id: int, source: str) -> bytes:
             fix='Byte pieces are written "<0x00>" to "<0xFF>".',
         )
     return byte
-
-
-def _asked_special(
-    special_tokens: Mapping[str, int] | Sequence[str] | None, pieces: list[str], source: str
-) -> frozenset[int]:
-    """Ids of the pieces the caller wants to be markup."""
-    names = named_ids(special_tokens, first=0)
-    if not names:
-        return frozenset()
-    ids = {piece: i for i, piece in enumerate(pieces)}
-    for name, token_id in names.items():
-        found = ids.get(name)
-        if found is None or (isinstance(special_tokens, Mapping) and found != token_id):
-            raise TokenizerError(
-                f"special_tokens names {name!r}, "
-                + ("which is no piece" if found is None else f"which is {found}"),
-                where=source,
-                fix="Give the names of pieces of this model.",
-            )
-    return frozenset(ids[name] for name in names)
 
 
 def _make_control(model: bytearray, type_at: int, piece: str, source: str) -> None:

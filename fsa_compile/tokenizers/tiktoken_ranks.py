@@ -6,12 +6,12 @@ import binascii
 import functools
 import hashlib
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers.families import find_family
-from fsa_compile.tokenizers.markup_names import default_bos_id, default_stop_ids, named_ids, resolve_stop_ids
+from fsa_compile.tokenizers.markup_names import Asked
 from fsa_compile.tokenizers.tokenizer import Tokenizer, checked_text, require
 from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
 
@@ -20,11 +20,7 @@ class TiktokenTokenizer(Tokenizer):
     """Byte-pair ranks with a splitting pattern.
 
     Args:
-      vocabulary: the bytes of all ids.
       encoding: a `tiktoken.Encoding`, or None to build one from the other arguments when it is first needed.
-      pattern: regular expression that cuts a text into pieces, or None when it is not known.
-      unicode_form: normal form to bring a text to first, or None.
-      source: where the ranks came from, for messages.
     """
 
     kind = "tiktoken"
@@ -96,69 +92,31 @@ class TiktokenTokenizer(Tokenizer):
             ) from error
 
 
-def load_ranks(
-    data: bytes,
-    *,
-    source: str,
-    pattern: str | None = None,
-    special_tokens: Mapping[str, int] | Sequence[str] | None = None,
-    stop_ids: Iterable[int | str] | None = None,
-    logits_width: int | None = None,
-) -> TiktokenTokenizer:
-    """The tokenizer of a tiktoken rank file.
+def load_ranks(data: bytes, *, source: str, pattern: str | None = None, **options: Any) -> TiktokenTokenizer:
+    """The tokenizer of the content of a tiktoken rank file; options are those of `Asked`.
 
-    Args:
-      data: the file's content.
-      source: its name, for messages.
-      pattern: splitting pattern; None takes that of a known family, or leaves `encode` unavailable.
-      special_tokens: name -> id, or names numbered on from the number of ranks; None takes those of a known family.
-      stop_ids: end-of-text ids or names; None takes the special ids known to end a text.
-      logits_width: number of logits of the model, or None.
-
-    Returns:
-      The tokenizer.
+    Pattern and special tokens that are not given are those of a known family; without a pattern `encode` is unavailable.
 
     Raises:
       TokenizerError: a line that is no rank, a rank given twice, a gap, a token given twice.
     """
     by_rank = _parse(data, source)
     family = find_family(hashlib.sha256(data).hexdigest())
-    special = named_ids(special_tokens, first=len(by_rank))
+    asked = Asked(**options)
+    special = asked.special(len(by_rank))
     if family is not None:
         pattern = family.pattern if pattern is None else pattern
-        special = family.special if special_tokens is None else special
-    tokens = _lay_out(by_rank, special, source)
+        special = family.special if asked.special_tokens is None else special
     return TiktokenTokenizer(
-        Vocabulary.from_tokens(
-            tokens,
-            special=special,
-            stop_ids=resolve_stop_ids(stop_ids, special, default_stop_ids(special)),
-            bos_id=default_bos_id(special),
-            logits_width=logits_width,
-        ),
+        asked.vocabulary(_lay_out(by_rank, special, source), special),
         pattern=pattern,
         unicode_form=None if family is None else family.unicode_form,
         source=source,
     )
 
 
-def from_encoding(
-    encoding: Any,
-    *,
-    special_tokens: Mapping[str, int] | Sequence[str] | None = None,
-    stop_ids: Iterable[int | str] | None = None,
-    logits_width: int | None = None,
-) -> TiktokenTokenizer:
-    """The tokenizer of a `tiktoken.Encoding` object.
-
-    Args:
-      encoding: the object.
-      special_tokens: must be None or agree with the object's own.
-      stop_ids: end-of-text ids or names; None takes the special ids known to end a text.
-      logits_width: number of logits of the model, or None.
-
-    Returns:
-      The tokenizer.
+def from_encoding(encoding: Any, **options: Any) -> TiktokenTokenizer:
+    """The tokenizer of a `tiktoken.Encoding` object; options are those of `Asked`, whose special tokens must agree with it.
 
     Raises:
       TokenizerError: the object is too large or contradicts `special_tokens`.
@@ -168,7 +126,8 @@ def from_encoding(
     if size > MAX_TOKENS:
         raise TokenizerError(f"{size:,} tokens are more than allowed ({MAX_TOKENS:,})", where=source)
     special = {name: encoding.encode_single_token(name) for name in sorted(encoding.special_tokens_set)}
-    for name, token_id in named_ids(special_tokens, first=size - len(special)).items():
+    asked = Asked(**options)
+    for name, token_id in asked.special(size - len(special)).items():
         if special.get(name) != token_id:
             raise TokenizerError(
                 f"special_tokens gives {name!r} the id {token_id}, but the encoding has {special.get(name)}",
@@ -181,14 +140,7 @@ def from_encoding(
             tokens.append(b"" if i in never_text else encoding.decode_single_token_bytes(i))
         except KeyError:  # published encodings leave ids unused between the ranks and the special tokens
             tokens.append(b"")
-    vocabulary = Vocabulary.from_tokens(
-        tokens,
-        special=special,
-        stop_ids=resolve_stop_ids(stop_ids, special, default_stop_ids(special)),
-        bos_id=default_bos_id(special),
-        logits_width=logits_width,
-    )
-    return TiktokenTokenizer(vocabulary, encoding=encoding, source=source)
+    return TiktokenTokenizer(asked.vocabulary(tokens, special), encoding=encoding, source=source)
 
 
 def _parse(data: bytes, source: str) -> dict[int, bytes]:

@@ -69,17 +69,7 @@ class Tokenizer(abc.ABC):
 
 
 def require(module: str) -> Any:
-    """The imported `module`, or an error that names the extra that installs it.
-
-    Args:
-      module: name of an optional package.
-
-    Returns:
-      The module.
-
-    Raises:
-      TokenizerError: it is not installed.
-    """
+    """An optional package's module; where it is not installed, a `TokenizerError` names the extra that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -90,17 +80,7 @@ def require(module: str) -> Any:
 
 
 def checked_text(text: object) -> str:
-    """`text`, checked to be a str that UTF-8 can spell.
-
-    Args:
-      text: what the caller wants to encode.
-
-    Returns:
-      The same text.
-
-    Raises:
-      TokenizerError: not a str, or it holds a lone surrogate.
-    """
+    """The same text, which a `TokenizerError` refuses where it is no str or holds a lone surrogate."""
     if not isinstance(text, str):
         raise TokenizerError(
             f"the text to encode is {type(text).__name__}, not str", fix="Decode bytes first: data.decode()."
@@ -119,13 +99,7 @@ def checked_text(text: object) -> str:
 
 
 def encoded(text: object, encoder: Callable[[], Any], source: str) -> list[int]:
-    """The ids of a text by an encoder of the package `tokenizers`, without the tokens that it would put around.
-
-    Args:
-      text: checked, see `checked_text`.
-      encoder: makes the encoder, or raises `TokenizerError`.
-      source: where the tokenizer comes from, for errors.
-    """
+    """The ids of a text by an encoder of the package `tokenizers`, without the tokens that it would put around."""
     text = checked_text(text)
     try:
         return list(encoder().encode(text, add_special_tokens=False).ids)
@@ -135,19 +109,8 @@ def encoded(text: object, encoder: Callable[[], Any], source: str) -> list[int]:
         raise TokenizerError(f"tokenizers cannot encode this text ({error})", where=source) from error
 
 
-
 def read_file(path: Path) -> bytes:
-    """The content of a tokenizer file.
-
-    Args:
-      path: an existing regular file.
-
-    Returns:
-      Its bytes.
-
-    Raises:
-      TokenizerError: missing, unreadable, empty, or larger than `MAX_FILE_BYTES`.
-    """
+    """The content of a tokenizer file. Raises `TokenizerError`: missing, unreadable, empty, or larger than `MAX_FILE_BYTES`."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size

@@ -35,7 +35,6 @@ def matching(engine: Any, item: str, flags: int = 0) -> CodePointSet:
     """The characters that a one-character pattern matches, by trying each.
 
     Args:
-      engine: the module `re` or `regex`.
       item: source of a pattern that matches exactly one character.
       flags: flags of the engine.
     """
@@ -60,12 +59,7 @@ def matching(engine: Any, item: str, flags: int = 0) -> CodePointSet:
 
 @functools.cache
 def category(letter: str, ascii_only: bool = False) -> CodePointSet:
-    """The characters of `\\d`, `\\s`, `\\w` or a negation of one.
-
-    Args:
-      letter: one of `dswDSW`.
-      ascii_only: as under `(?a)`.
-    """
+    """The characters of `\\d`, `\\s`, `\\w` or a negation of one. `letter`: one of `dswDSW`. `ascii_only`: as under `(?a)`."""
     if letter.isupper():
         return complement(category(letter.lower(), ascii_only))
     if ascii_only:

@@ -54,10 +54,6 @@ class TokenLookup:
 
     def reaches(self, data: bytes, begin: int) -> int:
         """Where the longest token ends that a text has at a place; one more than the text's length if a longer token may follow.
-
-        Args:
-          data: the text.
-          begin: the place, inside the text.
         """
         end = begin
         for stop in range(begin + 1, min(len(data), begin + self.longest) + 1):

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-import secrets
 import threading
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +21,7 @@ import numpy as np
 
 from fsa_compile.arrays.integers import exampled
 from fsa_compile.arrays.ranges import gather_segments
-from fsa_compile.inputs.files import open_regular
+from fsa_compile.inputs.files import open_regular, replacing
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 _FORMAT = 1
@@ -438,14 +437,7 @@ def _digest(arrays: Any) -> str:
 def _save(tables: VocabularyTables, path: Path) -> None:
     """Writes the cache file atomically; a disk that cannot be written only costs time."""
     arrays = {name: getattr(tables, name) for name in _ARRAY_FIELDS}
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "wb") as file:
+        with replacing(path) as file:
             np.savez(file, fingerprint=tables.fingerprint, digest=_digest(arrays), byte_hash=tables.byte_hash, **arrays)
-        os.replace(part, path)
-    except OSError:
-        return
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)

@@ -47,7 +47,6 @@ class CountedPlain:
       number: tells automata apart.
       dfa: of the texts of any length.
       outcome: what the frame ends with.
-      code: numbers the outcomes of frames.
       bounds: least and most characters.
       most: strings up to this length are written out, not counted; at least `_UNDECIDED`.
     """

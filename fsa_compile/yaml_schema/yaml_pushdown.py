@@ -14,7 +14,6 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, ends
 
     Args:
       reach: what its controls reach.
-      start: entry of the whole value.
       symbol: stack symbol below it.
       ends: the controls at which a text may end.
     """

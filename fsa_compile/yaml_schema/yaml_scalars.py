@@ -104,10 +104,6 @@ class Wanted(NamedTuple):
 class Texts:
     """Makes the automata, and their controls.
 
-    Args:
-      scalars: of the same build.
-      code: numbers the outcomes of frames.
-
     Attributes:
       others: the automaton of keys that names none; what it has in common with the others is made once.
     """

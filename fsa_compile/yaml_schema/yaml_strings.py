@@ -10,18 +10,9 @@ from __future__ import annotations
 import itertools
 
 from fsa_compile.automata.labelled_dfa import Row
+from fsa_compile.json_schema import string_spelling as spelling
 from fsa_compile.json_schema.machine_builder import Bounds, Moves
 from fsa_compile.json_schema.schema_options import Escapes
-from fsa_compile.json_schema.string_spelling import (
-    BACKSLASH,
-    QUOTE,
-    EscapeForms,
-    Pieces,
-    Speller,
-    classes,
-    tree_of_escapes,
-    utf8_tree,
-)
 
 APOSTROPHE = 0x27
 _RAW = ((0x20, 0x7E), (0xA0, 0x2027), (0x202A, 0xD7FF), (0xE000, 0xFEFE), (0xFF00, 0xFFFD), (0x10000, 0x10FFFF))
@@ -30,25 +21,25 @@ _LETTERS = {
     0: "0", 7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 27: "e", 0x22: '"', 0x5C: "\\", 0x85: "N", 0xA0: "_",
     0x2028: "L", 0x2029: "P",
 }  # fmt: skip
-_FORMS = EscapeForms(tuple(_LETTERS.items()), (
+_FORMS = spelling.EscapeForms(tuple(_LETTERS.items()), (
     ("x", 2, ((0, 0x1F), (0x7F, 0xFF))),
     ("u", 4, ((0, 0x1F), (0x7F, 0xD7FF), (0xE000, 0xFFFF))),
     ("U", 8, ((0x10000, 0x10FFFF),)),
 ))  # fmt: skip
 
 
-class YamlSpeller(Speller):
+class YamlSpeller(spelling.Speller):
     """Spells the states of strings into controls; `body` is for double quotes.
 
     Escapes are "all", or "shortest": only of characters that do not stand for themselves.
     """
 
     def _spell(self, row: Row, escapes: Escapes, bounds: Bounds | None) -> Moves:
-        targets, pieces = classes(row)
+        targets, pieces = spelling.classes(row)
         out = self._raw(row, b'"\\', bounds)
-        escaped = tree_of_escapes(pieces if escapes == "all" else _needing_escape(pieces), _FORMS)
+        escaped = spelling.tree_of_escapes(pieces if escapes == "all" else _needing_escape(pieces), _FORMS)
         if escaped is not None:
-            out.append((BACKSLASH, BACKSLASH, self._control(escaped, targets, bounds)))
+            out.append((spelling.BACKSLASH, spelling.BACKSLASH, self._control(escaped, targets, bounds)))
         return tuple(out)
 
     def single(self, row: Row, close: int, bounds: Bounds | None = None) -> Moves:
@@ -98,8 +89,8 @@ class YamlSpeller(Speller):
                 if a <= z:
                     out.append((a, z, target))
         if wide:
-            targets, pieces = classes(tuple(wide))
-            out += self._hang(utf8_tree(pieces), targets, bounds)
+            targets, pieces = spelling.classes(tuple(wide))
+            out += self._hang(spelling.utf8_tree(pieces), targets, bounds)
         return out
 
 
@@ -115,8 +106,8 @@ def _character(c: str) -> str:
     return c
 
 
-def _needing_escape(pieces: Pieces) -> Pieces:
+def _needing_escape(pieces: spelling.Pieces) -> spelling.Pieces:
     """The parts that do not stand for themselves."""
     gaps = [(a + 1, b - 1) for (_, a), (b, _) in itertools.pairwise([(0, -1), *_RAW, (0x110000, 0x110000)])]
-    gaps += [(QUOTE, QUOTE), (BACKSLASH, BACKSLASH)]
+    gaps += [(spelling.QUOTE, spelling.QUOTE), (spelling.BACKSLASH, spelling.BACKSLASH)]
     return tuple(sorted((max(a, low), min(z, high), c) for low, high, c in pieces for a, z in gaps if low <= z and a <= high))

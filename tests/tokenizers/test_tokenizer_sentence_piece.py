@@ -141,9 +141,9 @@ def test_special_tokens_of_the_caller(models):
         assert tokenizer.vocabulary.tokens[special] == b""
         assert special not in tokenizer.encode("ka<b>lo")
         assert tokenizer.vocabulary.fingerprint != plain.vocabulary.fingerprint
-    with pytest.raises(TokenizerError, match="special_tokens names '<x>', which is no piece"):
+    with pytest.raises(TokenizerError, match="special_tokens names '<x>', which is no token"):
         load_sentence_piece(models["bpe"], source="m", special_tokens=["<x>"])
-    with pytest.raises(TokenizerError, match="special_tokens names '<b>', which is"):
+    with pytest.raises(TokenizerError, match="special_tokens names '<b>', which has the id"):
         load_sentence_piece(models["bpe"], source="m", special_tokens={"<b>": 0})
     with pytest.raises(TokenizerError, match="'▁ka' is an ordinary piece of the model"):
         load_sentence_piece(models["bpe"], source="m", special_tokens=["▁ka"])

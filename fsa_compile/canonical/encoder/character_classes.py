@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
-import secrets
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 
 from fsa_compile.canonical.encoder.encoder import Engine
+from fsa_compile.inputs.files import replacing
 from fsa_compile.tokenizers.tokenizer import require
+from fsa_compile.vocabulary.vocabulary_tables import cache_folder
 
 NUM_CODE_POINTS = 0x110000
 SURROGATES = slice(0xD800, 0xE000)
@@ -62,26 +61,16 @@ def _members(item: str, engine: Engine, version: str) -> np.ndarray:
                 return _frozen(np.unpackbits(packed).astype(bool))
     found = _probe_tiktoken(item) if engine == "tiktoken" else _probe_tokenizers(item)
     if path is not None:
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         with contextlib.suppress(OSError):  # a disk that cannot be written only costs time
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(part, "wb") as file:
+            with replacing(path) as file:
                 np.save(file, np.packbits(found), allow_pickle=False)
-            os.replace(part, path)
     return _frozen(found)
 
 
 def _frozen(found: np.ndarray) -> np.ndarray:
     found.flags.writeable = False
     return found
-
-
-def cache_folder() -> Path | None:
-    """Where what depends on the tokenizer alone is kept, or None for nowhere; see `vocabulary_tables.tables_for`."""
-    folder = os.environ.get("CONSTRAX_CACHE")
-    if folder == "":
-        return None
-    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "constrax"
 
 
 def _texts() -> list[tuple[int, str]]:

@@ -64,7 +64,6 @@ def _of_characters(
     """The encoder that merges characters.
 
     Args:
-      vocabulary: its tokens.
       texts: of all tokens but bytes and markup, spaces as `SPACE`.
       cut: int64[*], tokens that are cut out of a text, ascending.
       byte_tokens: int32[256].

@@ -21,7 +21,6 @@ class Encoder:
 
     Attributes:
       vocabulary: the bytes of all ids.
-      table: its merges.
       pattern: regular expression that cuts a text into pieces before merging; None where nothing is cut.
       engine: the package whose regular expressions and Unicode tables interpret the pattern.
       unicode_form: normal form a text is brought to first, or None.

@@ -29,9 +29,6 @@ from fsa_compile.vocabulary.vocabulary import Vocabulary
 def encoder_of(tokenizer: Tokenizer) -> Encoder:
     """The encoder of a tokenizer.
 
-    Args:
-      tokenizer: from `load_tokenizer`.
-
     Raises:
       TokenizerError: it is no byte-pair encoder, or one whose canonical form is not decided by merges and a splitter.
     """
@@ -50,11 +47,7 @@ def encoder_of(tokenizer: Tokenizer) -> Encoder:
 
 
 def digest_of(tokenizer: Tokenizer) -> str:
-    """A digest (hex) of everything `encoder_of` depends on, without making it.
-
-    Args:
-      tokenizer: from `load_tokenizer`.
-    """
+    """A digest (hex) of everything `encoder_of` depends on, without making it."""
     digest = hashlib.sha256(f"{tokenizer.kind}\0{tokenizer.vocabulary.fingerprint}\0".encode())
     parts: list[Any] = []
     if isinstance(tokenizer, TiktokenTokenizer):

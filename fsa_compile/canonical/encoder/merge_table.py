@@ -108,7 +108,6 @@ def make_table(
       atoms: int32[A].
       atom_offset: int64[V + 1].
       merges: left, right, result, rank of each merge, int64[M].
-      whole_tokens: see `MergeTable`.
     """
     left, right, result, rank = (np.asarray(part, np.int64) for part in merges)
     size = len(atom_offset) - 1

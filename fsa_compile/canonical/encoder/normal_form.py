@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import unicodedata
+from collections.abc import Callable
 
 import numpy as np
 
@@ -41,22 +42,9 @@ def check_normal(constraint: CompiledConstraint, single_bytes: np.ndarray, form:
     here = (constraint.rows[constraint.group_row] & words_of(alone, constraint.vocab_size)).any()
     if not here and not (single_bytes[constraint.arc_token] >= 0x80).any():
         return  # ASCII stays as it is
-    following, nodes = _byte_steps(constraint, single_bytes), _characters(form)
-    seen = {(constraint.start, 0): b""}
-    layer = [(constraint.start, 0)]
-    while layer:
-        after = []
-        for q, inside in layer:
-            begun = seen[q, inside] if inside else b""
-            for byte in np.flatnonzero(following[q]).tolist():
-                there = int(nodes[inside, byte])
-                if there == ~1:
-                    raise _changed(begun + bytes([byte]), form)
-                key = (int(following[q, byte]), max(there, 0))
-                if there != BAD and key not in seen:
-                    seen[key] = begun + bytes([byte])
-                    after.append(key)
-        layer = after
+    following = _byte_steps(constraint, single_bytes)
+    readable = functools.cache(lambda node: np.flatnonzero(following[node]).tolist())
+    _check_texts(constraint.start, readable, lambda node, byte: [int(following[node, byte])], form)
 
 
 def check_machine_normal(machine: ByteMachine, form: str) -> None:
@@ -67,9 +55,8 @@ def check_machine_normal(machine: ByteMachine, form: str) -> None:
     read = machine.action[:, machine.byte_class[:256]]
     if not read[:, 0x80:].any():
         return
-    nodes = _characters(form)
-    following: dict[tuple[int, int], list[int]] = {}
 
+    @functools.cache
     def after(control: int, byte: int) -> list[int]:
         found, todo, known = set(), [control], {control}
         for at in todo:  # grows
@@ -83,20 +70,23 @@ def check_machine_normal(machine: ByteMachine, form: str) -> None:
                     found.add(there)
         return sorted(found)
 
-    seen = {(machine.start, 0): b""}
-    todo = [(machine.start, 0)]
-    for control, inside in todo:  # grows
-        begun = seen[control, inside] if inside else b""
-        for byte in np.flatnonzero(read[control]).tolist():
+    _check_texts(machine.start, functools.cache(lambda control: np.flatnonzero(read[control]).tolist()), after, form)
+
+
+def _check_texts(start: int, readable: Callable[[int], list[int]], after: Callable[[int, int], list[int]], form: str) -> None:
+    """Raises where a text that is read from a place has a character that may be changed: `after` leads from place to place, by
+    the bytes that are `readable` there."""
+    nodes = _characters(form)
+    seen = {(start, 0): b""}
+    todo = [(start, 0)]
+    for place, inside in todo:  # grows
+        begun = seen[place, inside] if inside else b""
+        for byte in readable(place):
             there = int(nodes[inside, byte])
-            if there == BAD:
-                continue
-            if (control, byte) not in following:
-                following[control, byte] = after(control, byte)
-            for control_after in following[control, byte]:
+            for following in after(place, byte) if there != BAD else ():
                 if there == ~1:
                     raise _changed(begun + bytes([byte]), form)
-                key = (control_after, max(there, 0))
+                key = (following, max(there, 0))
                 if key not in seen:
                     seen[key] = begun + bytes([byte])
                     todo.append(key)

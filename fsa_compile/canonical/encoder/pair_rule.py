@@ -213,7 +213,6 @@ def pair_rule(table: MergeTable, trees: MergeTrees | None = None) -> PairRule:
     """The pair rule of a merge table.
 
     Args:
-      table: all merges.
       trees: its merge trees, where they are known already.
 
     Raises:

@@ -19,19 +19,11 @@ import dataclasses
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import reached, refined_table
+from fsa_compile.arrays.integers import exampled
+from fsa_compile.canonical.encoder import splitter_syntax as syntax
 from fsa_compile.canonical.encoder.character_classes import NUM_CODE_POINTS, SURROGATES, members
 from fsa_compile.canonical.encoder.encoder import Engine
-from fsa_compile.canonical.encoder.splitter_syntax import (
-    AtEnd,
-    Character,
-    Choice,
-    NotNext,
-    Repeat,
-    Sequence,
-    Splitting,
-    items_of,
-    parse_splitter,
-)
 from fsa_compile.errors import UnsupportedPatternError
 
 _END = -1
@@ -61,16 +53,12 @@ class Splitter:
 def build_splitter(pattern: str, engine: Engine) -> Splitter:
     """The automaton of a splitting pattern.
 
-    Args:
-      pattern: regular expression.
-      engine: the package that interprets it.
-
     Raises:
       UnsupportedPatternError: the pattern is outside the dialect of `splitter_syntax`, may match nothing, does not cover every
         character, or has more states than allowed.
     """
-    tree = parse_splitter(pattern)
-    class_of, sets = _classes(sorted(items_of(tree)), engine)
+    tree = syntax.parse_splitter(pattern)
+    class_of, sets = _classes(sorted(syntax.items_of(tree)), engine)
     program = _Program(pattern, tree, sets)
     raw = _determinize(program, int(class_of.max()) + 1)
     return Splitter(class_of, *_minimize(*raw))
@@ -92,7 +80,7 @@ def _classes(items: list[str], engine: Engine) -> tuple[np.ndarray, dict[str, fr
 class _Program:
     """The pattern as instructions for threads: node 0 is a match."""
 
-    def __init__(self, pattern: str, tree: Splitting, sets: dict[str, frozenset[int]]) -> None:
+    def __init__(self, pattern: str, tree: syntax.Splitting, sets: dict[str, frozenset[int]]) -> None:
         self._pattern, self._sets = pattern, sets
         self.nodes: list[tuple[int, frozenset[int], list[int]]] = [(_MATCH, frozenset(), [])]
         self.start = self._compile(tree, 0)
@@ -108,23 +96,23 @@ class _Program:
         self.nodes.append((kind, classes, after))
         return len(self.nodes) - 1
 
-    def _compile(self, tree: Splitting, after: int) -> int:
+    def _compile(self, tree: syntax.Splitting, after: int) -> int:
         match tree:
-            case Character(item):
+            case syntax.Character(item):
                 return self._node(_CHARACTER, self._sets[item], [after])
-            case NotNext(item):
+            case syntax.NotNext(item):
                 return self._node(_NOT_NEXT, self._sets[item], [after])
-            case AtEnd():
+            case syntax.AtEnd():
                 return self._node(_AT_END, frozenset(), [after])
-            case Sequence(parts):
+            case syntax.Sequence(parts):
                 for part in reversed(parts):
                     after = self._compile(part, after)
                 return after
-            case Choice(branches):
+            case syntax.Choice(branches):
                 return self._node(_SPLIT, frozenset(), [self._compile(branch, after) for branch in branches])
         return self._repeat(tree, after)
 
-    def _repeat(self, tree: Repeat, after: int) -> int:
+    def _repeat(self, tree: syntax.Repeat, after: int) -> int:
         if tree.possessive:
             self._check_possessive(tree, after)
         if tree.high is None:
@@ -141,9 +129,9 @@ class _Program:
             after = body if count <= tree.low else self._node(_SPLIT, frozenset(), [body, leave])
         return after
 
-    def _check_possessive(self, tree: Repeat, after: int) -> None:
+    def _check_possessive(self, tree: syntax.Repeat, after: int) -> None:
         """A possessive loop over one character is an ordinary one where what follows cannot begin with that character."""
-        if not isinstance(tree.part, Character):
+        if not isinstance(tree.part, syntax.Character):
             raise self._refused("a possessive repetition of more than a character")
         todo, seen = [after], set()
         while todo:
@@ -244,25 +232,15 @@ def _after(program: _Program, state: _State, char: int) -> _State | None:
 def _minimize(step: np.ndarray, cut: np.ndarray, final: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The trimmed minimal automaton; the start stays state 0."""
     table = np.concatenate([step, cut[:, None]], 1)
-    live = final.copy()
-    while True:
-        more = live | (np.where(table >= 0, live[table], False)).any(1)
-        if (more == live).all():
-            break
-        live = more
+    source, kind = np.nonzero(table >= 0)
+    live = reached(table[source, kind], source, final.nonzero()[0].tolist(), len(table))
     table = np.where((table >= 0) & live[table], table, -1)
-    part = np.where(live, final.astype(np.int64) + 1, 0)
-    count = 0
-    while True:
-        key = np.concatenate([part[:, None], np.where(table >= 0, part[table], -1)], 1)
-        part = np.unique(key, axis=0, return_inverse=True)[1].ravel()
-        if int(part.max()) == count:
-            break
-        count = int(part.max())
+    part = refined_table(table, np.where(live, final.astype(np.int64) + 1, 0))
+    assert part is not None  # without a bound on rounds
     kept = np.flatnonzero(live)
-    order = list(dict.fromkeys(part[kept].tolist()))  # by first state: the start's comes first
-    number = np.full(int(part.max()) + 2, -1)
-    number[order] = np.arange(len(order))
-    chosen = np.array([kept[np.argmax(part[kept] == p)] for p in order])
-    small = np.where(table[chosen] >= 0, number[part[table[chosen]]], -1).astype(np.int32)
-    return small[:, :-1], small[:, -1], final[chosen]
+    parts, first, _ = exampled(part[kept])  # by first state: the start's comes first
+    number = np.full(len(table), -1)
+    number[parts] = np.arange(len(parts))
+    small = table[kept[first]]
+    small = np.where(small >= 0, number[part[small]], -1).astype(np.int32)
+    return small[:, :-1], small[:, -1], final[kept[first]]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.graphs import reached
 from fsa_compile.arrays.integers import order_of
-from fsa_compile.arrays.ranges import joined
 from fsa_compile.artifact.canonical_part import CanonicalPart
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.explicit_product.product_distances import ProductDistances
@@ -54,22 +54,11 @@ def assemble_product(
     deadline: Deadline,
     canonical: CanonicalPart,
 ) -> CompiledConstraint:
-    """The artifact.
-
-    Args:
-      constraint: the constraint without the filter.
-      distances: of its product.
-      tables: of the vocabulary.
-      limits, deadline: of the compilation.
-      canonical: of the artifact.
-
-    Raises:
-      LimitError: too many rows or bytes, or out of time.
-    """
+    """The artifact of what can be completed; `constraint` is without the filter."""
     graph = distances.graph
     tokens = _completed(graph, distances)
     nearest = distances.nearest
-    place, kept = _places(graph, tokens, tables, _reached(tokens, len(graph.node)))
+    place, kept = _places(graph, tokens, tables)
     stays = np.zeros(len(place), bool)
     stays[kept] = True
     chosen = stays[tokens.source]
@@ -117,28 +106,7 @@ def _completed(graph: ProductGraph, distances: ProductDistances) -> _Tokens:
     return _Tokens(columns[0], columns[1], columns[2], columns[3], columns[4], wide)
 
 
-def _reached(tokens: _Tokens, count: int) -> np.ndarray:
-    """The nodes that tokens that stay lead to from the start, bool[X]."""
-    begin = np.searchsorted(tokens.source, np.arange(count + 1))
-    wide: dict[int, list[int]] = {}
-    for of in tokens.wide:
-        for source in of.sources:
-            wide.setdefault(source, []).append(of.target)
-    seen = np.zeros(count, bool)
-    new = np.zeros(1, np.int64)
-    while len(new):
-        seen[new] = True
-        after = np.zeros(count, bool)
-        after[tokens.target[joined(begin[new], begin[new + 1] - begin[new])]] = True
-        if wide:
-            after[[target for source in new.tolist() for target in wide.get(source, ())]] = True
-        new = np.flatnonzero(after & ~seen)
-    return seen
-
-
-def _places(
-    graph: ProductGraph, tokens: _Tokens, tables: VocabularyTables, reached: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _places(graph: ProductGraph, tokens: _Tokens, tables: VocabularyTables) -> tuple[np.ndarray, np.ndarray]:
     """Nodes from which the same sequences follow, whatever came before, have one place.
 
     Places are told apart by 64-bit hashes, sums over tokens of a hash of the token times one of its target's place; that two
@@ -170,11 +138,12 @@ def _places(
         if int(kind.max()) == kinds:
             break
         kinds = int(kind.max())
-    nodes = np.flatnonzero(reached)
+    stays = reached(np.append(tokens.source, wide_source), np.append(target, wide_target), [0], count)
+    nodes = np.flatnonzero(stays)
     kinds_reached, first = np.unique(kind[nodes], return_index=True)
     number = np.full(kinds + 1, -1)
     number[kinds_reached[np.argsort(first)]] = np.arange(len(first))
-    return np.where(reached, number[kind], -1), nodes[np.sort(first)]
+    return np.where(stays, number[kind], -1), nodes[np.sort(first)]
 
 
 def _wide_tokens(tokens: _Tokens, place: np.ndarray, stays: np.ndarray, tables: VocabularyTables) -> list[WideTokens]:

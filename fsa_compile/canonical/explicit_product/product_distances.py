@@ -35,10 +35,7 @@ class ProductDistances:
     Pairs of a node and a set are numbered by node, then set. `target_pair` are the pairs of the listed tokens' targets.
 
     Args:
-      graph: all nodes.
-      rule: the pair rule.
       first: set of the token before the start, 0 for none.
-      deadline: of the compilation.
     """
 
     def __init__(self, graph: ProductGraph, rule: PairRule, first: int, deadline: Deadline) -> None:

@@ -67,11 +67,7 @@ class ProductGraph(NamedTuple):
 def explore(
     constraint: CompiledConstraint, tables: CanonicalTables, limits: CompileLimits, deadline: Deadline, state: int
 ) -> ProductGraph:
-    """All product nodes that are reached from the constraint's start and a state of the filter.
-
-    Raises:
-      LimitError: too many states, or out of time.
-    """
+    """All product nodes that are reached from the constraint's start and a state of the filter."""
     return _Exploration(constraint, tables, limits, deadline).graph(state)
 
 

@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import itertools
 import os
-import secrets
 import threading
 import weakref
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from fsa_compile.canonical.filter.piece_filter import PieceFilter
 from fsa_compile.canonical.filter.state_table import BLOCK, FilterTable, filter_table
 from fsa_compile.canonical.filter.token_filter import NONE, START, SplitterFilter, TokenFilter
 from fsa_compile.errors import ArtifactError, CallError, TokenizerError, naming
-from fsa_compile.inputs.files import open_regular
+from fsa_compile.inputs.files import open_regular, replacing
 from fsa_compile.tokenizers.load import load_tokenizer
 from fsa_compile.tokenizers.tokenizer import Tokenizer
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -189,14 +188,8 @@ class CanonicalTables:
         Raises:
           OSError: the file cannot be written.
         """
-        path = Path(path)
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        try:
-            with open(part, "wb") as file:
-                np.savez(file, allow_pickle=False, **_arrays(self))
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(Path(path)) as file:
+            np.savez(file, allow_pickle=False, **_arrays(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary | Tokenizer) -> CanonicalTables:
@@ -278,12 +271,7 @@ def _code() -> str:
 
 
 def build_tables(encoder: Encoder, digest: str = "") -> CanonicalTables:
-    """Makes the tables of an encoder.
-
-    Args:
-      encoder: from `encoder_of`.
-      digest: of what the encoder was read from.
-    """
+    """Makes the tables of an encoder. `digest`: of what the encoder was read from."""
     trees = merge_trees(encoder.table)
     splitter, version = None, ""
     if encoder.pattern is not None and encoder.engine is not None:

@@ -47,10 +47,6 @@ class _Follows(NamedTuple):
 class Contexts:
     """The surroundings of all tokens of one tokenizer.
 
-    Args:
-      states: of its filter.
-      rule: the pair rule.
-
     Attributes:
       after: int32[DEPTHS, V], surroundings of each token at each depth, 0 where it leads to none.
       tail: int32[V], the depth that a token leads to whatever came before; -1 where that depends, -2 where it leads nowhere.

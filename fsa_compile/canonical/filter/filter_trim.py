@@ -18,13 +18,7 @@ from fsa_compile.canonical.filter.token_filter import NONE
 
 
 def trimmed(states: FilterTable, rule: PairRule, length: np.ndarray) -> FilterTable:
-    """The table without such tokens.
-
-    Args:
-      states: of the filter.
-      rule: the pair rule.
-      length: int64[V], bytes of each token.
-    """
+    """The table without such tokens. `length`: int64[V], bytes of each token."""
     while True:
         dead = _dead(states, Contexts(states, rule, length))
         if not dead:

@@ -21,7 +21,7 @@ import numpy as np
 
 from fsa_compile.automata.utf8_classes import BAD, utf8_classes
 from fsa_compile.canonical.encoder.pair_rule import PairRule
-from fsa_compile.canonical.filter.token_filter import NONE, Moves, TokenFilter, bytes_left
+from fsa_compile.canonical.filter.token_filter import NONE, Moves, TokenFilter
 
 _Open: TypeAlias = tuple[int, ...]
 """Nodes of the trie, ascending, below which lie pieces that the text must not complete."""
@@ -34,7 +34,6 @@ class PieceFilter(TokenFilter):
     """The filter of one encoder.
 
     Args:
-      rule: the pair rule.
       packed: all token bytes and their offsets, as `Vocabulary.packed`.
       byte_tokens: int32[256], token of each byte.
       characters: code points that have tokens of their own.
@@ -64,29 +63,18 @@ class PieceFilter(TokenFilter):
         self._bytes[byte_tokens] = np.arange(256)
         kind, self._effects = self._classes(packed, set(cut_pieces.tolist()))
         self._class_of = np.where(kind >= 0, kind + 256, self._bytes).astype(np.int32)
-        self._states: list[tuple[int, _Open]] = []
-        self._numbers: dict[tuple[int, _Open], int] = {}
         for node in range(len(self._nodes)):
             self._number(node, ())
 
     def final(self, state: int) -> bool:
         return self._states[state][0] == 0
 
-    def position(self, state: int) -> int:
-        return self._states[state][0]
-
     def readings(self, state: int) -> list[tuple[int, int]]:
         return [(node, 0) for node in self._states[state][1]]
-
-    def bytes_left(self) -> np.ndarray:
-        return bytes_left(self._nodes)
 
     def number_as(self, positions: list[int], readings: list[list[tuple[int, int]]]) -> None:
         for position, pairs in zip(positions, readings):
             self._number(position, tuple(node for node, _ in pairs))
-
-    def _number(self, node: int, nodes: _Open) -> int:
-        return self._numbered_state(self._states, self._numbers, (node, nodes))
 
     def _classes(self, packed: tuple[np.ndarray, np.ndarray], cut: set[int]) -> tuple[np.ndarray, list[tuple[_Steps, _Open]]]:
         """int32[V], what kind of token each one is that is no byte, -1 for those that may never stand; and what each kind does

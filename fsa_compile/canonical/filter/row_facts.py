@@ -17,12 +17,7 @@ _FEW = 256
 
 
 class KnownRow:
-    """A bit row.
-
-    Args:
-      bits: uint32[W].
-      rows: what is known of the vocabulary.
-    """
+    """A bit row. `bits`: uint32[W]."""
 
     def __init__(self, bits: np.ndarray, rows: KnownRows) -> None:
         self.bits, self._rows = bits, rows

@@ -9,7 +9,7 @@ be a cut.
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,6 @@ NONE = -1
 START = 0
 """State before the first token of a text, and after a special token."""
 _MAX_STATES = 100_000
-_State = TypeVar("_State")
 
 
 class Moves(NamedTuple):
@@ -42,26 +41,37 @@ class Moves(NamedTuple):
 class TokenFilter(abc.ABC):
     """The filter of one encoder."""
 
+    _nodes: np.ndarray
+    """int32[U, 256], the UTF-8 automaton."""
+
     def __init__(self, rule: PairRule) -> None:
         self.rule = rule
         self._moves: dict[int, Moves] = {}
+        self._states: list[tuple[int, tuple[Any, ...]]] = []
+        """Of each state its position, and what it knows beside it."""
+        self._numbers: dict[tuple[int, tuple[Any, ...]], int] = {}
 
     @abc.abstractmethod
     def final(self, state: int) -> bool:
         """Whether a text may end here."""
 
-    @abc.abstractmethod
     def position(self, state: int) -> int:
         """Node of the UTF-8 automaton, 0 between characters."""
+        return self._states[state][0]
 
     @abc.abstractmethod
     def readings(self, state: int) -> list[tuple[int, int]]:
         """What a state knows beside its position, as pairs: of each way to read the cuts the state of the splitter and the node
         of the trie of whole tokens; or the nodes of the trie of cut pieces."""
 
-    @abc.abstractmethod
     def bytes_left(self) -> np.ndarray:
         """int32[U], bytes that are left of the character at every node of the UTF-8 automaton."""
+        nodes = self._nodes
+        left = np.zeros(len(nodes), np.int32)
+        for _ in range(3):
+            after = np.where(nodes == BAD, 0, 1 + np.where(nodes > 0, left[np.where((nodes > 0) & (nodes != BAD), nodes, 0)], 0))
+            left[1:] = after[1:].max(1)
+        return left
 
     @abc.abstractmethod
     def number_as(self, positions: list[int], readings: list[list[tuple[int, int]]]) -> None:
@@ -71,17 +81,12 @@ class TokenFilter(abc.ABC):
         """Frees what is kept of a position inside a character."""
         del position
 
-    @staticmethod
-    def _numbered_state(states: list[_State], numbers: dict[_State, int], state: _State) -> int:
-        """The number of a state, which may be new.
-
-        Raises:
-          LimitError: too many.
-        """
-        found = numbers.get(state)
+    def _number(self, node: int, known: tuple[Any, ...]) -> int:
+        """The number of a state, which may be new."""
+        found = self._numbers.get((node, known))
         if found is None:
-            found = numbers[state] = len(states)
-            states.append(state)
+            found = self._numbers[node, known] = len(self._states)
+            self._states.append((node, known))
             if found > _MAX_STATES:
                 fix = "Compile the constraint without canonical=True."
                 raise LimitError("canonical filter states", _MAX_STATES, "following the splitter", fix=fix)
@@ -155,8 +160,6 @@ class SplitterFilter(TokenFilter):
     only between two cuts, and what merging makes of it must not fill a piece alone: a trie follows the beginnings of pieces.
 
     Args:
-      rule: the pair rule.
-      splitter: the splitter.
       packed: all token bytes and their offsets, as `Vocabulary.packed`.
       whole_tokens: what merging makes of each such token; None where the encoder has no such rule.
     """
@@ -185,8 +188,6 @@ class SplitterFilter(TokenFilter):
         self._listed = np.zeros(rule.vocab_size, bool)
         self._listed[[piece for _, piece in self._edges] + list(whole_tokens)] = True
         self._tokens: dict[int, _Tokens] = {}
-        self._states: list[tuple[int, tuple[_Reading, ...]]] = []
-        self._numbers: dict[tuple[int, tuple[_Reading, ...]], int] = {}
         self._by_hash: dict[int, int] = {}
         """Number of each state that was looked up, by a 64-bit hash of it."""
         self._number(0, (_Reading(0, _FIRST),))
@@ -195,14 +196,8 @@ class SplitterFilter(TokenFilter):
         node, readings = self._states[state]
         return node == 0 and any(self._splitter.final[r.splitter] and self._may_end(r.piece) for r in readings)
 
-    def position(self, state: int) -> int:
-        return self._states[state][0]
-
     def readings(self, state: int) -> list[tuple[int, int]]:
         return [(reading.splitter, reading.piece) for reading in self._states[state][1]]
-
-    def bytes_left(self) -> np.ndarray:
-        return bytes_left(self._nodes)
 
     def forget(self, position: int) -> None:
         self._tokens.pop(position, None)
@@ -216,9 +211,6 @@ class SplitterFilter(TokenFilter):
 
     def _may_end(self, piece: int) -> bool:
         return piece not in self._terminal
-
-    def _number(self, node: int, readings: tuple[_Reading, ...]) -> int:
-        return self._numbered_state(self._states, self._numbers, (node, readings))
 
     def _new_moves(self, state: int) -> Moves:
         node, readings = self._states[state]
@@ -293,15 +285,6 @@ class SplitterFilter(TokenFilter):
         class_of = np.full(self.rule.vocab_size, -1, np.int32)
         class_of[token] = kind
         return _Tokens(class_of, state[chosen], at[chosen], alone[chosen], own[chosen])
-
-
-def bytes_left(nodes: np.ndarray) -> np.ndarray:
-    """int32[U], bytes that are left of the character at each node of a UTF-8 automaton, by its rows int32[U, 256]."""
-    left = np.zeros(len(nodes), np.int32)
-    for _ in range(3):
-        after = np.where(nodes == BAD, 0, 1 + np.where(nodes > 0, left[np.where((nodes > 0) & (nodes != BAD), nodes, 0)], 0))
-        left[1:] = after[1:].max(1)
-    return left
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:

@@ -44,12 +44,7 @@ class Case(NamedTuple):
 
 
 class Into:
-    """The tokens into a wide node that have no distance.
-
-    Args:
-      cases: theirs.
-      rows: of the constraint, uint32[R, W].
-    """
+    """The tokens into a wide node that have no distance. `rows`: of the constraint, uint32[R, W]."""
 
     def __init__(self, cases: list[Case], rows: np.ndarray) -> None:
         tokens = np.array([case.token for case in cases], np.int64)

@@ -7,20 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fsa_compile.arrays.index_sets import numbered
+from fsa_compile.arrays.graphs import reached
 from fsa_compile.artifact.canonical_part import CanonicalPart
 from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.canonical.lazy_product import token_layout as layout
 from fsa_compile.canonical.lazy_product.completions import FAR
 from fsa_compile.canonical.lazy_product.decision import DecidedDistances
-from fsa_compile.canonical.lazy_product.token_layout import (
-    Effects,
-    ListedRows,
-    ListedTokens,
-    Rows,
-    WideTokens,
-    lay_out,
-    with_notes,
-)
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -33,34 +25,24 @@ def assemble_lazy(
     deadline: Deadline,
     canonical: CanonicalPart,
 ) -> CompiledConstraint:
-    """The artifact.
-
-    Args:
-      constraint: the constraint without the filter.
-      distances: its own.
-      tables: of the vocabulary.
-      limits, deadline: of the compilation.
-      canonical: of the artifact, but exceptions.
-
-    Raises:
-      LimitError: too many rows or bytes, or out of time.
-    """
+    """The artifact of what can be completed: `constraint` is without the filter, `canonical` without its exceptions."""
     d = distances
     stays = np.flatnonzero(d.cost < FAR)
     wide = _wide_sets(d)
-    reached = _reached(constraint, d, stays, wide)
-    number = np.where(reached, np.cumsum(reached), 0)
-    stays = stays[reached[d.source[stays]]]
-    listed = ListedTokens(number[d.source[stays]], d.token[stays], number[d.target[stays]], d.cost[stays])
-    wide = [of._replace(node=int(number[of.node]), target=int(number[of.target])) for of in wide if reached[of.node]]
-    bit_rows = Rows(tables, limits) if wide or d.excepted else None
-    rows = bit_rows or ListedRows(tables, limits)
-    out = lay_out(int(reached.sum()) + 1, listed, wide, rows, Effects(), deadline)
+    source = np.append(d.source[stays], np.array([of.node for of in wide], np.int64))
+    target = np.append(d.target[stays], np.array([of.target for of in wide], np.int64))
+    kept = reached(source, target, [constraint.start], constraint.num_nodes)
+    number = np.where(kept, np.cumsum(kept), 0)
+    stays = stays[kept[d.source[stays]]]
+    listed = layout.ListedTokens(number[d.source[stays]], d.token[stays], number[d.target[stays]], d.cost[stays])
+    wide = [of._replace(node=int(number[of.node]), target=int(number[of.target])) for of in wide if kept[of.node]]
+    bit_rows = layout.Rows(tables, limits) if wide or d.excepted else None
+    rows = bit_rows or layout.ListedRows(tables, limits)
+    out = layout.lay_out(int(kept.sum()) + 1, listed, wide, rows, layout.Effects(), deadline)
     if bit_rows is not None:
-        nodes = [node for node in sorted(d.excepted) if reached[node]]
+        nodes = [node for node in sorted(d.excepted) if kept[node]]
         notes = ((int(number[node]), bits, which) for node in nodes for which, bits in d.unless_of(node))
-        canonical = with_notes(canonical, notes, d.excepted_states, bit_rows)
-    kept = np.flatnonzero(reached)
+        canonical = layout.with_notes(canonical, notes, d.excepted_states, bit_rows)
     return out.constraint(
         tables,
         rows,
@@ -73,7 +55,7 @@ def assemble_lazy(
     )
 
 
-def _wide_sets(d: DecidedDistances) -> list[WideTokens]:
+def _wide_sets(d: DecidedDistances) -> list[layout.WideTokens]:
     """The larger sets that keep tokens."""
     out = []
     known: dict[tuple[int, int], tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
@@ -88,28 +70,5 @@ def _wide_sets(d: DecidedDistances) -> list[WideTokens]:
                 known[number, target] = row, by_cost
             row, by_cost = known[number, target]
             if by_cost:
-                out.append(WideTokens(node, row, target, by_cost))
+                out.append(layout.WideTokens(node, row, target, by_cost))
     return out
-
-
-def _reached(
-    constraint: CompiledConstraint,
-    d: DecidedDistances,
-    stays: np.ndarray,
-    wide: list[WideTokens],
-) -> np.ndarray:
-    """The nodes that tokens that stay lead to from the start, bool[N]."""
-    count = constraint.num_nodes
-    more = np.array([of.node * count + of.target for of in wide], np.int64)
-    links, _ = numbered(np.append(d.source[stays] * count + d.target[stays], more), count**2)
-    after: dict[int, list[int]] = {}
-    for source, target in zip((links // count).tolist(), (links % count).tolist()):
-        after.setdefault(source, []).append(target)
-    found, todo = {constraint.start}, [constraint.start]
-    while todo:
-        new = [target for target in after.get(todo.pop(), ()) if target not in found]
-        found.update(new)
-        todo += new
-    seen = np.zeros(count, bool)
-    seen[list(found)] = True
-    return seen

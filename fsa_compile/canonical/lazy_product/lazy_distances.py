@@ -51,8 +51,6 @@ class LazyDistances(Completions):
 
     Args:
       constraint: a regular one.
-      contexts: of the tokenizer.
-      deadline: of the compilation.
       state: of the filter, before the first token.
       last: the token before the first, -1 for none.
       surplus: None for that of a regular constraint. For others distances are found by `with_exits` only.

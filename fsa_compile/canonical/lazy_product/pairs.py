@@ -59,7 +59,6 @@ class LazyPairs:
 
     Args:
       constraint: a regular one.
-      contexts: of the tokenizer.
       state: of the filter, before the first token.
       last: the token before the first, -1 for none.
       surplus: of constraints with a stack.

@@ -77,13 +77,7 @@ def lay_out(
 
     Args:
       num_nodes: the dead one included.
-      listed, wide: their tokens.
       rows: takes bit rows; `Rows` where there are wide tokens, or costs with cells.
-      effects: of targets and costs.
-      deadline: of the compilation.
-
-    Raises:
-      LimitError: too many rows or bytes, or out of time.
     """
     node, token, target, cost = listed
     groups: list[tuple[int, int, int]] = []
@@ -123,9 +117,7 @@ def with_notes(
     """Adds the tokens that may not lead to some states.
 
     Args:
-      canonical: of the artifact.
       notes: node, tokens uint32[W], and the number of a list of states.
-      states: the lists.
       rows: of the artifact.
     """
     unless = tuple((node, rows.number(tokens), number) for node, tokens, number in notes)
@@ -178,7 +170,6 @@ class Rows:
           parts: of these nodes the bit rows of tokens that are not listed, with their costs.
           tokens: those that are listed.
           cell: weight of a cell in a cost.
-          deadline: of the compilation.
         """
         out: list[Level] = []
         order, begin, size = _segments(tokens.node << 32 | tokens.cost)
@@ -249,7 +240,6 @@ def _levels(
     Args:
       wide, listed: bit rows, and lists, of the tokens of each cost.
       cell: weight of a cell in a cost.
-      tables: of the vocabulary.
     """
     by_cost: dict[int, np.ndarray] = {}
     for cost, bits in wide:

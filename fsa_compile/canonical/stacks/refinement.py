@@ -17,7 +17,6 @@ def by_end(edges: StackEdges, ends: list[tuple[bool, bool]]) -> list[Hashable]:
     """By whether texts may end.
 
     Args:
-      edges: of the constraint.
       ends: of each node, whether a text may end there whatever lies on the stack, and whether it may for some stack.
     """
     unsure = [node for node, (must, may) in enumerate(ends) if must != may]
@@ -30,7 +29,6 @@ def by_tokens(
     """By what may end frames at some places for some stacks only; None if that is not what matters.
 
     Args:
-      edges: of the constraint.
       tokens: that can be completed for certain.
       places: where more may be completed.
       certain: of nodes the tokens uint32[W] that end frames for every stack.

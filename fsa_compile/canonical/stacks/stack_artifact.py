@@ -26,18 +26,7 @@ def assemble_stack(
     deadline: Deadline,
     canonical: CanonicalPart,
 ) -> CompiledConstraint:
-    """The artifact.
-
-    Args:
-      constraint: the constraint without the filter.
-      distances: its own, decided.
-      tables: of the vocabulary.
-      limits, deadline: of the compilation.
-      canonical: of the artifact, but exceptions.
-
-    Raises:
-      LimitError: too many rows or bytes, or out of time.
-    """
+    """The artifact of what can be completed: `constraint` is without the filter, `canonical` without its exceptions."""
     e, tokens = distances.edges, distances.tokens
     rows = Rows(tables, limits)
     out = lay_out(

@@ -130,11 +130,6 @@ def classified(constraint: CompiledConstraint, classes: StackClasses, most: int,
     Args:
       constraint: with a stack, deterministic, without counters and sets of keys.
       classes: of its stacks.
-      most: nodes.
-      deadline: of the compilation.
-
-    Raises:
-      LimitError: out of time.
     """
     made = _Classified(constraint, classes)
     while made.todo:

@@ -120,8 +120,6 @@ class StackDistances:
 
     Args:
       constraint: deterministic, without counters and sets of keys.
-      contexts: of the tokenizer.
-      deadline: of the compilation.
       state: of the filter, before the first token.
       last: the token before the first, -1 for none.
       slack: tokens that symbols may cost beyond their costs without the filter: frames may take more tokens to end.
@@ -289,10 +287,10 @@ class StackDistances:
         """The constraint without its stack: its nodes are those of `edges`."""
         c, e = self._constraint, self.edges
         n = c.num_nodes
-        place, group = e.groups_of(e.copy_of)
+        place, group = e.sets_of(e.copy_of, "group")
         columns = (e.group_node, n + place), (e.group_row, e.group_row[group]), (e.group_target, e.group_target[group])
         groups = _Edges(*map(np.concatenate, columns)).ordered()
-        place, arc = e.arcs_of(e.copy_of)
+        place, arc = e.sets_of(e.copy_of, "arc")
         columns = (e.arc_node, n + place), (e.arc_token, e.arc_token[arc]), (e.arc_target, e.arc_target[arc])
         arcs = _Edges(*map(np.concatenate, columns)).ordered()
         every_node = np.arange(e.count + 1)

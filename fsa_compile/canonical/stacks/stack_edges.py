@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -26,7 +27,6 @@ class StackEdges:
       constraint: with a stack, deterministic, without counters and sets of keys.
 
     Attributes:
-      constraint: the same.
       count: N + K.
       copy_of: int64[K], the node that each copy is of; copy k is node N + k.
       copy_push: int64[K], its push string.
@@ -85,16 +85,10 @@ class StackEdges:
         every = target.tolist()
         return [every[a:b] for a, b in itertools.pairwise(begin)]
 
-    def groups_of(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(place in `nodes`, group) of the groups of some nodes of the constraint."""
-        begin = self.constraint.group_offset[nodes]
-        size = self.constraint.group_offset[nodes + 1] - begin
-        return np.repeat(np.arange(len(nodes)), size), joined(begin, size)
-
-    def arcs_of(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same of arcs."""
-        begin = self.constraint.arc_offset[nodes]
-        size = self.constraint.arc_offset[nodes + 1] - begin
+    def sets_of(self, nodes: np.ndarray, kind: Literal["group", "arc"]) -> tuple[np.ndarray, np.ndarray]:
+        """(place in `nodes`, group or arc) of the groups or arcs of some nodes of the constraint."""
+        offset = getattr(self.constraint, f"{kind}_offset")
+        begin, size = offset[nodes], offset[nodes + 1] - offset[nodes]
         return np.repeat(np.arange(len(nodes)), size), joined(begin, size)
 
     def _tops(self) -> list[int]:

@@ -36,13 +36,8 @@ def decided_distances(
 
     Args:
       constraint: with a stack, deterministic, without counters and sets of keys.
-      tables: of the tokenizer.
-      deadline: of the compilation.
       state: of the filter, before the first token.
       last: the token before the first, -1 for none.
-
-    Raises:
-      LimitError: out of time.
     """
     single_bytes = words_of(np.flatnonzero(tables.single_bytes >= 0), constraint.vocab_size)
     classes, slacks = StackClasses(alike(StackEdges(constraint), single_bytes)), list(_SLACKS)

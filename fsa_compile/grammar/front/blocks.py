@@ -23,12 +23,7 @@ _OF_CHUNKS = {"substring_chars": r"(?s).", "substring_words": r"(?s)\w+|\W"}
 
 
 def block_span(source: GrammarText, directive: str, at: int) -> tuple[int, int]:
-    """Where a block begins and ends.
-
-    Args:
-      directive: the one that it belongs to.
-      at: the offset behind that.
-    """
+    """Where a block begins and ends. `directive`: the one that it belongs to. `at`: the offset behind that."""
     begin = _SPACE(source.text, at).end()  # type: ignore[union-attr]
     if not source.text.startswith("{", begin):
         what = "a schema" if directive == "%json" else "a grammar" if directive == "%lark" else "an object"

@@ -85,7 +85,6 @@ def build_frames(
       tree: without conditions on the surroundings.
       large: repetitions with more positions than this are counted.
       written_out: ids of the `Repeat` nodes that must not be counted.
-      limits, deadline: bounds of the work.
 
     Returns:
       None when there is nothing to count, or when what is written out is too large for counting the rest to pay.

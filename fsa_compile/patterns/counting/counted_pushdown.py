@@ -38,12 +38,7 @@ class _Row(NamedTuple):
 
 
 def spell(controls: Controls, limits: CompileLimits) -> ByteMachine:
-    """The machine of deterministic controls.
-
-    Raises:
-      Conflict: the bytes of a letter do not tell its way in time.
-      LimitError: more than `max_states` controls.
-    """
+    """The machine of deterministic controls. Raises `Conflict`: the bytes of a letter do not tell its way in time."""
     return _Speller(controls, limits).machine()
 
 

@@ -21,15 +21,10 @@ def counted_machine(tree: Node, limits: CompileLimits, deadline: Deadline, *, la
 
     Args:
       tree: syntax tree from `python_syntax.parse`.
-      limits: `max_states` bounds the controls.
-      deadline: a running time budget.
       large: repetitions with more positions than this, written out, are counted.
 
     Returns:
       None when there is nothing to count, or when it cannot be counted exactly; the pattern is to be written out then.
-
-    Raises:
-      LimitError: too many controls, or too much time.
     """
     written_out: frozenset[int] = frozenset()
     while True:
