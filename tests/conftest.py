@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oracles.tallies import Tally
@@ -52,19 +53,29 @@ _ALONE = ("test_the_notebook_runs", "test_the_python_blocks_run")
 """Long tests that share nothing with the others of their module."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of a module stay in one process (`--dist loadgroup`); the long ones stand for themselves and come first, so that all
-    processes are busy to the end."""
+def _is_alone(nodeid: str) -> bool:
+    return any(name in nodeid for name in _ALONE)
 
-    def is_alone(item: pytest.Item) -> bool:
-        return any(name in item.nodeid for name in _ALONE)
 
-    if config.pluginmanager.hasplugin("xdist"):
-        items.sort(key=is_alone, reverse=True)
-        for item in items:
-            path, *_ = item.nodeid.partition("::")
-            item.add_marker(pytest.mark.xdist_group(item.nodeid if is_alone(item) else path))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that stand for themselves come first, so that all processes are busy to the end."""
+    items.sort(key=lambda item: _is_alone(item.nodeid), reverse=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of a module stay in one process, in their order, so that what they share is made once.
+
+    Marks of groups would not do: pytest-xdist 3.8 writes them into names that pytest 9.2 no longer reads.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByModule(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if _is_alone(nodeid) else nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return ByModule(config, log)
 
 
 @pytest.fixture(scope="session")
