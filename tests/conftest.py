@@ -31,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Each worker has a folder of its own: JAX writes a program in place, and a reader beside the writer would find half of it.
     """
+    gc.set_threshold(20_000, *gc.get_threshold()[1:])  # with Python's own 700, cycles take a twentieth of the time
     flags = os.environ.get("XLA_FLAGS", "")
     if "optimization_level=0" in flags and metadata.version("jaxlib").startswith("0.10."):  # later ones end at a flag unknown to them
         os.environ["XLA_FLAGS"] = f"{flags} {_QUICKER}"
@@ -49,17 +50,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--exhaustive", action="store_true", help="run the exhaustive checks in full, not sampled")
 
 
-_ALONE = ("test_the_notebook_runs", "test_the_python_blocks_run")
-"""Long tests that share nothing with the others of their module."""
+_ALONE = "test_the_notebook_runs"
+"""Tests that share nothing with the others of their module."""
 
-
-def _is_alone(nodeid: str) -> bool:
-    return any(name in nodeid for name in _ALONE)
+_FIRST = (_ALONE, "tests/test_executors.py", "tests/test_readme.py")
+"""What takes longest."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that stand for themselves come first, so that all processes are busy to the end."""
-    items.sort(key=lambda item: _is_alone(item.nodeid), reverse=True)
+    """What takes longest comes first, so that all processes are busy to the end."""
+    items.sort(key=lambda item: any(name in item.nodeid for name in _FIRST), reverse=True)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected lives to the end: the cycle collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -72,7 +78,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByModule(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if _is_alone(nodeid) else nodeid.partition("::")[0]
+            return nodeid if _ALONE in nodeid else nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False
     return ByModule(config, log)

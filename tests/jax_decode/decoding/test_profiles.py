@@ -83,11 +83,16 @@ def several(data_dir, schemas: int, patterns: int) -> list[fsa_compile.CompiledC
     plain = sorted({case.pattern for case in PATTERNS if case.oracle == "re" and not case.flags})
     for text in plain[:: max(len(plain) // patterns, 1)][:patterns]:
         found.append(fsa_compile.compile_regex(text, tokenizer))
-    library = fsa_compile.library
-    return found + [
-        fsa_compile.compile_grammar(library.grammar_text(name), tokenizer, **library.options(name))
-        for name in library.names()
-        if name not in ("c", "go", "java", "javascript", "python", "sql")  # which have sizes of their own
+    return found + of_library()
+
+
+@functools.cache
+def of_library() -> list[fsa_compile.CompiledConstraint]:
+    """The library's grammars, but those that have sizes of their own."""
+    library, large = fsa_compile.library, ("c", "go", "java", "javascript", "python", "sql")
+    names = [name for name in library.names() if name not in large]
+    return [
+        fsa_compile.compile_grammar(library.grammar_text(name), small_tokenizer(), **library.options(name)) for name in names
     ]
 
 
@@ -240,14 +245,14 @@ def test_a_row_keeps_as_many_stacks_as_its_constraint_is_followed_on():
     made = jax_decode.to_device(constraint)
     assert made.stacks == 8
     state, walk = jax_decode.init_state(made, np.zeros(1, np.int32), max_tokens=16), constraint.walk()
-    dropped = False
+    see, step, dropped = jax.jit(mask), jax.jit(jax_decode.advance), False
     for _ in range(9):
         nodes = np.asarray(state.node[0])
         assert np.count_nonzero(nodes) == len(walk.configurations) <= 2
         words = np.ascontiguousarray(walk.allowed_words(16)).view(np.uint8)
-        allowed = np.asarray(mask(made, state))[0][1:SIZE]  # 0 ends the text
+        allowed = np.asarray(see(made, state))[0][1:SIZE]  # 0 ends the text
         np.testing.assert_array_equal(allowed, np.unpackbits(words, bitorder="little")[1:SIZE] == 1)
-        state = jax_decode.advance(made, state, jax.numpy.array([1], jax.numpy.int32))
+        state = step(made, state, jax.numpy.array([1], jax.numpy.int32))
         walk.advance(1)
         dropped |= walk.dropped
     assert dropped
