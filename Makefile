@@ -92,7 +92,7 @@ types: $(VENV)/.installed-test  ## mypy
 
 .PHONY: pytest
 pytest: $(VENV)/.installed-test  ## the tests alone (ARGS='tests/test_readme.py -x' chooses)
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 15 $(ARGS)
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) --durations 15 $(ARGS)
 
 .PHONY: test-exhaustive
 test-exhaustive: $(VENV)/.installed-test  ## the tests, exhaustive checks in full (hours)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oracles.tallies import Tally
@@ -30,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Each worker has a folder of its own: JAX writes a program in place, and a reader beside the writer would find half of it.
     """
+    gc.set_threshold(20_000, *gc.get_threshold()[1:])  # with Python's own 700, cycles take a twentieth of the time
     flags = os.environ.get("XLA_FLAGS", "")
     if "optimization_level=0" in flags and metadata.version("jaxlib").startswith("0.10."):  # later ones end at a flag unknown to them
         os.environ["XLA_FLAGS"] = f"{flags} {_QUICKER}"
@@ -48,23 +50,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--exhaustive", action="store_true", help="run the exhaustive checks in full, not sampled")
 
 
-_ALONE = ("test_the_notebook_runs", "test_the_python_blocks_run")
-"""Long tests that share nothing with the others of their module."""
+_ALONE = "test_the_notebook_runs"
+"""Tests that share nothing with the others of their module."""
+
+_FIRST = (_ALONE, "tests/test_executors.py", "tests/test_readme.py")
+"""What takes longest."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of a module stay in one process (`--dist loadgroup`); the long ones stand for themselves and come first, so that all
-    processes are busy to the end."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that all processes are busy to the end."""
+    items.sort(key=lambda item: any(name in item.nodeid for name in _FIRST), reverse=True)
 
-    def is_alone(item: pytest.Item) -> bool:
-        return any(name in item.nodeid for name in _ALONE)
 
-    if config.pluginmanager.hasplugin("xdist"):
-        items.sort(key=is_alone, reverse=True)
-        for item in items:
-            path, *_ = item.nodeid.partition("::")
-            item.add_marker(pytest.mark.xdist_group(item.nodeid if is_alone(item) else path))
+def pytest_collection_finish() -> None:
+    """What was collected lives to the end: the cycle collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of a module stay in one process, in their order, so that what they share is made once.
+
+    Marks of groups would not do: pytest-xdist 3.8 writes them into names that pytest 9.2 no longer reads.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByModule(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if _ALONE in nodeid else nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return ByModule(config, log)
 
 
 @pytest.fixture(scope="session")

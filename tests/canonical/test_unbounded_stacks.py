@@ -159,8 +159,8 @@ def nesting(text: str) -> int:
 )  # fmt: skip
 def test_masks_are_those_of_bounded_nesting(name: str, schema: Any, bound: int, data_dir: Path, exhaustive: bool) -> None:
     """Wherever a bound is far enough, the stack written out allows the same tokens."""
-    if schema not in (TREE, LINKED) and not exhaustive:
-        pytest.skip("free values over real vocabularies: only with --exhaustive")
+    if (schema not in (TREE, LINKED) or name == "llama4") and not exhaustive:
+        pytest.skip("free values, and a large vocabulary more: only with --exhaustive")
     tokenizer = load_tokenizer(data_dir / "tokenizers" / name)
     tables, decode = canonical_tables(tokenizer), tokenizer.vocabulary.decode
     inert = [nfc_inert()] if name == "qwen" else []

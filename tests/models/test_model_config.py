@@ -104,12 +104,3 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     code = "import models, sys; print([m for m in ('jax', 'flax', 'orbax', 'numpy') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
-
-
-def test_the_package_does_not_import_the_other_halves() -> None:
-    code = (
-        "import sys, models.checkpoint, models.tiny; "
-        "print([m for m in ('pynini', 'fsa_compile', 'jax_decode') if m in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"

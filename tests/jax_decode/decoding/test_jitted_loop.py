@@ -72,12 +72,13 @@ def check_rows(out, patterns, limits, vocabulary) -> None:
 def check_masks(out, tables, patterns, vocabulary, data, offset) -> None:
     """The device's mask before every generated token, over the whole vocabulary, without a limit."""
     which = jnp.asarray(np.repeat(np.arange(len(patterns)), 2), jnp.int32)
+    see, follow = jax.jit(jax_decode.mask), jax.jit(jax_decode.advance)
     state = jax_decode.init_state(tables, which, 1 << 20)
     oracles = [ByteOracle(p) for p in patterns]
     at = [oracles[row // 2].start for row in range(len(which))]
     reached: dict[tuple[int, int], np.ndarray] = {}
     for step in range(max(len(t) for t in out.tokens)):
-        mask = np.asarray(jax_decode.mask(tables, state))
+        mask = np.asarray(see(tables, state))
         taken = np.full(len(which), -1, np.int32)
         for row, tokens in enumerate(out.tokens):
             if step >= len(tokens):
@@ -91,4 +92,4 @@ def check_masks(out, tables, patterns, vocabulary, data, offset) -> None:
                 assert not len(wrong), (patterns[row // 2], step, wrong[:5])
             taken[row] = tokens[step]
             at[row] = int(reached[key][tokens[step]])
-        state = jax_decode.advance(tables, state, jnp.asarray(taken))
+        state = follow(tables, state, jnp.asarray(taken))

@@ -92,6 +92,7 @@ def test_a_row_does_not_depend_on_its_neighbours():
     logits, _, words = example()
     none, noise = jnp.zeros((BATCH, 1), jnp.int32), noise_of()
 
+    @jax.jit
     def run(rows):
         parts = parts_at(words[rows], none[rows], none[rows] > 0)
         return choose(TopP(np.float32(0.9), None), among(logits[rows], parts, Columns(words_for(WIDTH))), noise.key[rows],

@@ -77,6 +77,6 @@ def test_what_was_traced_for_one_device_is_not_used_for_another():
 def test_packing_loses_nothing():
     tables = jax_decode.to_device(KINDS["any order"]())
     state = jax_decode.init_state(tables, [0, -1], [7, 9], max_tokens=9)
-    state = jax_decode.advance(tables, state, jnp.array([TOKENS.index(b'{"'), 5]))
+    state = jax.jit(jax_decode.advance)(tables, state, jnp.array([TOKENS.index(b'{"'), 5]))
     jax.tree.map(np.testing.assert_array_equal, state, unpacked(packed(state)))
     assert packed(state).with_status(jnp.array([3, 0])).status.tolist() == [3, 0]

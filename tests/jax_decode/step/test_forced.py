@@ -51,7 +51,7 @@ def test_the_only_token_is_the_mask_of_one():
         lambda s, t: (s := jax_decode.advance(tables, s, t), jax_decode.mask(tables, s), jax_decode.only_token(tables, s))
     )
     rng = np.random.default_rng(0)
-    allowed = np.asarray(jax_decode.mask(tables, state))
+    allowed = np.asarray(jax.jit(jax_decode.mask)(tables, state))
     for _ in range(14):
         tokens = [int(rng.choice(np.flatnonzero(row))) if row.any() else -1 for row in allowed]
         state, allowed, only = step(state, jnp.asarray(tokens, jnp.int32))

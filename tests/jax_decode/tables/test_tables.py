@@ -217,5 +217,5 @@ def test_nothing_follows_the_last_item_of_a_set_before_another():
     tables = jax_decode.to_device(sets)
     state = jax_decode.init_state(tables, np.zeros(1, np.int32))
     for token in (1, 2):
-        state = jax_decode.advance(tables, state, jnp.array([token], jnp.int32))
-    assert np.flatnonzero(np.asarray(jax_decode.mask(tables, state))[0]).tolist() == [7]
+        state = advance(tables, state, jnp.array([token], jnp.int32))
+    assert np.flatnonzero(np.asarray(mask(tables, state))[0]).tolist() == [7]
