@@ -18,19 +18,21 @@ _VALUE_BITS = 24
 Carry = TypeVar("Carry")
 
 
-def read(table: jax.Array, *index: jax.Array, rows: int = 0) -> jax.Array:
+def read(table: jax.Array, *index: jax.Array, rows: int | None = 0) -> jax.Array:
     """`table[index]` for int32 indices known to be inside (tables are padded for reads past a node's own entries).
 
     Args:
       table, index: as said.
-      rows: the axis of the indices that counts rows: on a TPU numbers are read with that axis last, where its compiler has it.
+      rows: the axis of the indices that counts rows: on a TPU numbers are read with that axis last, where its compiler has it;
+        None where it does not, as among lists that are sorted.
     """
     shape = jnp.broadcast_shapes(*(x.shape for x in index))
     # Along one axis: a TPU's compiler would lay out indices [B, 1] anew for every table. By `lax` itself: a step has hundreds of
     # reads, and every operation that `jnp` adds to one is traced and lowered.
     flat, rest = (math.prod(shape), 1), table.shape[len(index) :]
-    turned = target() == "tpu" and len(shape) > 1 and shape[-1] < LANES and not rest
-    order = (*(i for i in range(len(shape)) if i != rows), rows) if turned else None
+    order = None
+    if target() == "tpu" and rows is not None and len(shape) > 1 and shape[-1] < LANES and not rest:
+        order = (*(i for i in range(len(shape)) if i != rows), rows)
     columns = [
         jax.lax.broadcast(x, flat)
         if not x.ndim
@@ -45,10 +47,12 @@ def read(table: jax.Array, *index: jax.Array, rows: int = 0) -> jax.Array:
         (*(1 for _ in index), *rest),
         mode="promise_in_bounds",
     )
-    if order is not None:
+    if order is not None and rows is not None:
         return jnp.moveaxis(whole(jax.lax.reshape(found, tuple(shape[i] for i in order))), -1, rows)
     found = jax.lax.reshape(found, (*shape, *rest))
-    return found if rest or len(shape) == 1 else whole(found)  # else what is done with it would be done along one axis
+    if rest or len(shape) == 1 or rows is None:
+        return found
+    return whole(found)  # or what is done with the numbers would be done along one axis
 
 
 def fields(table: jax.Array, columns: Sequence[int], *index: jax.Array) -> tuple[jax.Array, ...]:

@@ -91,7 +91,7 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState, at: Sources | N
 def parts_at(words: jax.Array, token: jax.Array, allowed: jax.Array, inverse: jax.Array | None = None) -> MaskParts:
     """The mask of these arrays, for masks that were kept, or made elsewhere."""
     batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
-    return MaskParts(words, functools.partial(read, words, batch), token, allowed, inverse)
+    return MaskParts(words, functools.partial(read, words, batch, rows=None), token, allowed, inverse)
 
 
 def _mask_arrays(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, ...]:
@@ -173,7 +173,7 @@ def words_at(tables: ConstraintTables, rows: jax.Array, column: jax.Array) -> ja
 
     def found(rows: jax.Array) -> jax.Array:
         own = jnp.expand_dims(column, range(1, rows.ndim))
-        return read(tables.rows, *jnp.broadcast_arrays(rows[..., None], own))
+        return read(tables.rows, *jnp.broadcast_arrays(rows[..., None], own), rows=None)
 
     return _union(found, rows)
 
