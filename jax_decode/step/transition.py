@@ -249,6 +249,7 @@ def _landed(
 ) -> tuple[jax.Array, dict[str, jax.Array], Cells]:
     """How many cells token sets append at `alloc` int32[B, n], the node, top and register after them, and the cells."""
     effects = (taken.add, taken.set_to)
+    more: Sequence[jax.Array] | jax.Array
     if target() == "tpu":
         more = [number(tables, x[None], tokens)[0] for x in effects]
     else:
