@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.target import target
 
 _UNROLL, _LOOPED = 16, 6
@@ -17,25 +18,41 @@ _VALUE_BITS = 24
 Carry = TypeVar("Carry")
 
 
-def read(table: jax.Array, *index: jax.Array) -> jax.Array:
-    """`table[index]` for int32 indices known to be inside (tables are padded for reads past a node's own entries)."""
+def read(table: jax.Array, *index: jax.Array, rows: int | None = 0) -> jax.Array:
+    """`table[index]` for int32 indices known to be inside (tables are padded for reads past a node's own entries).
+
+    Args:
+      table, index: as said.
+      rows: the axis of the indices that counts rows: on a TPU numbers are read with that axis last, where its compiler has it;
+        None where it does not, as among lists that are sorted.
+    """
     shape = jnp.broadcast_shapes(*(x.shape for x in index))
     # Along one axis: a TPU's compiler would lay out indices [B, 1] anew for every table. By `lax` itself: a step has hundreds of
     # reads, and every operation that `jnp` adds to one is traced and lowered.
     flat, rest = (math.prod(shape), 1), table.shape[len(index) :]
+    order = None
+    if target() == "tpu" and rows is not None and len(shape) > 1 and shape[-1] < LANES and not rest:
+        order = (*(i for i in range(len(shape)) if i != rows), rows)
     columns = [
-        jax.lax.broadcast(x, flat) if not x.ndim else jax.lax.reshape(x if x.shape == shape else jnp.broadcast_to(x, shape), flat)
+        jax.lax.broadcast(x, flat)
+        if not x.ndim
+        else jax.lax.reshape(x if x.shape == shape else jnp.broadcast_to(x, shape), flat, order)
         for x in index
     ]
-    whole = tuple(range(1, 1 + len(rest)))
+    entry = tuple(range(1, 1 + len(rest)))
     found = jax.lax.gather(
         table,
         columns[0] if len(columns) == 1 else jax.lax.concatenate(columns, 1),
-        jax.lax.GatherDimensionNumbers(whole, tuple(range(len(index))), tuple(range(len(index)))),
+        jax.lax.GatherDimensionNumbers(entry, tuple(range(len(index))), tuple(range(len(index)))),
         (*(1 for _ in index), *rest),
         mode="promise_in_bounds",
     )
-    return jax.lax.reshape(found, (*shape, *rest))
+    if order is not None and rows is not None:
+        return jnp.moveaxis(whole(jax.lax.reshape(found, tuple(shape[i] for i in order))), -1, rows)
+    found = jax.lax.reshape(found, (*shape, *rest))
+    if rest or len(shape) == 1 or rows is None:
+        return found
+    return whole(found)  # or what is done with the numbers would be done along one axis
 
 
 def fields(table: jax.Array, columns: Sequence[int], *index: jax.Array) -> tuple[jax.Array, ...]:
@@ -50,7 +67,7 @@ def fields(table: jax.Array, columns: Sequence[int], *index: jax.Array) -> tuple
       index: int32 for every other axis, known to be inside.
     """
     if target() == "tpu":
-        return tuple(read(table, *index, jnp.int32(c)) for c in columns)
+        return _numbers(table, columns, index)
     shape, end = index[0].shape, max(columns) + 1
     flat = [jax.lax.reshape(x, (math.prod(shape), 1)) for x in index]
     axes = tuple(range(len(index)))
@@ -62,6 +79,19 @@ def fields(table: jax.Array, columns: Sequence[int], *index: jax.Array) -> tuple
         mode="promise_in_bounds",
     )
     return tuple(jax.lax.reshape(jax.lax.slice_in_dim(found, i, i + 1, axis=1), shape) for i in columns)
+
+
+def _numbers(table: jax.Array, columns: Sequence[int], index: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    """`fields` number by number, all by one operation."""
+    if len(columns) == 1 or index[0].size == len(index[0]):  # of one index of every row, the several cost less
+        return tuple(read(table, *index, jnp.int32(c)) for c in columns)
+    shape = (len(columns), *index[0].shape)
+    order = jax.lax.broadcasted_iota(jnp.int32, shape, 0)
+    column = order + columns[0]
+    for i, c in enumerate(columns):
+        if c != columns[0] + i:
+            column = jnp.where(order == i, c, column)
+    return unstacked(read(table, *(jnp.broadcast_to(x, shape) for x in index), column, rows=1))
 
 
 def picked(where: jax.Array, *values: jax.Array) -> tuple[jax.Array, ...]:
@@ -231,17 +261,13 @@ def joined(count: jax.Array, slots: jax.Array, offset: jax.Array) -> Joint:
 
 
 def _sums(where: jax.Array, values: Sequence[jax.Array]) -> Sequence[jax.Array]:
-    """Of int32 arrays that broadcast to the condition's shape, the sums over the last axis where it holds: on a TPU as one sum of
-    all, on a CPU as one reduction with several results, elsewhere as one for each."""
-    if target() != "tpu":
-        own = [jnp.where(where, value, 0) for value in values]
-        if target() != "cpu":
-            return [_summed(value) for value in own]
-        zeros = [np.int32(0)] * len(own)
-        return jax.lax.reduce(own, zeros, lambda a, b: [x + y for x, y in zip(a, b)], (where.ndim - 1,))
-    every = stacked([jnp.broadcast_to(value, where.shape) for value in values], 0)
-    found = _summed(jnp.where(where[None], every, 0))
-    return [found[i] for i in range(len(values))]
+    """Of int32 arrays that broadcast to the condition's shape, the sums over the last axis where it holds: on a GPU as one
+    reduction for each, elsewhere as one with several results."""
+    own = [jnp.where(where, value, 0) for value in values]
+    if target() not in ("cpu", "tpu"):
+        return [_summed(value) for value in own]
+    zeros = [np.int32(0)] * len(own)
+    return jax.lax.reduce(own, zeros, lambda a, b: [x + y for x, y in zip(a, b)], (where.ndim - 1,))
 
 
 def _summed(x: jax.Array) -> jax.Array:

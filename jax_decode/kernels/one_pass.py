@@ -6,7 +6,9 @@ is the callers', on the planes of 128 columns at a time; only how blocks come an
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -23,6 +25,8 @@ from jax_decode.kernels.row_layout import LANES
 _BLOCK_BYTES = 9 << 20
 """Logits in a core's memory: two blocks, of which one is read while the other is worked on. A v5e's kernel has 16 MiB."""
 _SUBLANES = 8
+MOST_SOURCES = 8
+"""Bit rows for every row that a kernel joins itself: each takes room in a core's memory."""
 
 Tree = TypeVar("Tree")
 
@@ -67,7 +71,7 @@ def folded(
       combine: associative and commutative.
       start: a tree of Python numbers, its neutral element: int for int32, float for float32.
       logits: float[B, V'].
-      words: uint32[B, W], bit planes of the allowed tokens; None allows all.
+      words: uint32[B, W], bit planes of the allowed tokens, or uint32[S, B, W], S parts of them; None allows all.
       num_words: W.
       rows: arrays [B, n] that `function` takes a row block of each.
       interpret: run without a TPU, slowly.
@@ -88,7 +92,7 @@ def folded(
             for ref, value in zip(outs, jax.tree.leaves(kept)):
                 ref[...] = value
 
-        _over_block(function, another, ins, logits.shape[1], words is not None, num_words)
+        _over_block(function, another, ins, logits.shape[1], _parts(words), num_words)
 
     shapes = [jax.ShapeDtypeStruct((len(logits), LANES), x.dtype) for x in first]
 
@@ -114,7 +118,7 @@ def mapped(
         def another(columns: jax.Array, at: Any) -> None:
             refs[-1][:, at] = columns
 
-        _over_block(function, another, refs[:-1], logits.shape[1], words is not None, num_words)
+        _over_block(function, another, refs[:-1], logits.shape[1], _parts(words), num_words)
 
     shapes = [jax.ShapeDtypeStruct((len(logits), num_words), dtype)]
 
@@ -129,19 +133,19 @@ def _over_block(
     another: Callable[[Tree, Any], None],
     refs: Sequence[Any],
     width: int,
-    masked: bool,
+    masks: int,
     num_words: int,
 ) -> None:
-    """Calls `another` with the columns of every 128 lanes of a block. `refs`: planes, words where `masked`, rows."""
+    """Calls `another` with the columns of every 128 lanes of a block. `refs`: planes, so many parts of the words, rows."""
     count = -(-width // num_words)
-    logits, words, rows = refs[:count], refs[count] if masked else None, refs[count + masked :]
+    logits, words, rows = refs[:count], refs[count : count + masks], refs[count + masks :]
     block = logits[0].shape[1]
     first = pl.program_id(1) * block
 
     def slice_of(k: jax.Array, _: jax.Array) -> jax.Array:
         at = pl.ds(k * LANES, LANES)
         column = first + k * LANES + jax.lax.broadcasted_iota(jnp.int32, (logits[0].shape[0], LANES), 1)
-        word = None if words is None else words[:, at]
+        word = functools.reduce(jnp.bitwise_or, [ref[:, at] for ref in words]) if words else None
         parts: Planes = []
         for b, ref in enumerate(logits):
             x = clean(ref[:, at])
@@ -155,6 +159,10 @@ def _over_block(
         return jnp.int32(0)
 
     jax.lax.fori_loop(0, block // LANES, slice_of, jnp.int32(0))
+
+
+def _parts(words: jax.Array | None) -> int:
+    return 0 if words is None else math.prod(words.shape[:-2])
 
 
 def block_of(batch: int, width: int, num_words: int, itemsize: int) -> tuple[int, int]:
@@ -184,8 +192,8 @@ def _called(
 
     count = -(-width // num_words)
     specs = [plane(b) for b in range(count)]
-    if words is not None:
-        specs.append(pl.BlockSpec((height, block), lambda i, j: (i, j)))
+    for part in np.ndindex(words.shape[:-2]) if words is not None else ():
+        specs.append(pl.BlockSpec((*(None for _ in part), height, block), lambda i, j, part=part: (*part, i, j)))
     specs += [pl.BlockSpec((height, row.shape[1]), lambda i, j: (i, 0)) for row in rows]
     call = pl.pallas_call(
         kernel,
@@ -196,4 +204,4 @@ def _called(
         interpret=interpret,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
     )
-    return call(*[logits] * count, *([] if words is None else [words]), *rows)
+    return call(*[logits] * count, *[words] * _parts(words), *rows)

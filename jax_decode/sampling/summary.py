@@ -17,6 +17,7 @@ import numpy as np
 
 from jax_decode.kernels import one_pass
 from jax_decode.kernels.blocks import SMALL, by_blocks
+from jax_decode.kernels.gather import read
 from jax_decode.kernels.noise import Words, gumbel
 from jax_decode.kernels.one_pass import folded
 from jax_decode.kernels.planes import (
@@ -98,7 +99,7 @@ def summarize(
     if one_pass.wanted("gpu") and max(logits.size, 0 if union is None else union[0].size) < _PLACES:
         forms["cuda"] = functools.partial(in_one_pass_of_gpu, union=union)
     if one_pass.wanted("tpu"):
-        forms["tpu"] = in_one_pass
+        forms["tpu"] = functools.partial(in_one_pass, union=union)
     elif noise is None and words is not None and with_raw:
         forms["tpu"] = _in_two_passes
     forms = {name: functools.partial(form, num_words, with_raw) for name, form in forms.items()}
@@ -181,9 +182,12 @@ def in_one_pass(
     inverse: jax.Array | None,
     threshold: jax.Array | None,
     *,
+    union: tuple[jax.Array, jax.Array] | None = None,
     interpret: bool = False,
 ) -> Summary:
     """`summarize` by a kernel that reads every logit once."""
+    if words is not None and union is not None and threshold is None and 1 < union[1].shape[1] <= one_pass.MOST_SOURCES:
+        words = read(union[0], union[1].T)  # what chose a threshold has joined them already
     rows = _as_rows(noise, inverse, threshold, len(logits))
 
     def of_columns(parts: Planes, column: jax.Array, *own: jax.Array) -> _Columns:

@@ -163,7 +163,7 @@ def _best_of_columns(allowed: Allowed, inverse: jax.Array | None, k: int, high: 
         word = allowed.word_at(column)[:, :, None]
         ok &= ((word >> jnp.arange(token.shape[2], dtype=jnp.uint32)[None, None]) & 1) != 0
     batch = jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None, None]
-    x = clean(read(logits, batch, jnp.minimum(token, logits.shape[1] - 1)))
+    x = clean(read(logits, batch, jnp.minimum(token, logits.shape[1] - 1), rows=None))
     y = jnp.where(ok.reshape(len(x), -1), scaled(x.reshape(len(x), -1), inverse), NEVER)
     y = jnp.concatenate([y, _listed(allowed, inverse)], 1)
     y = y if high is None else jnp.where(y < high[:, None], y, NEVER)

@@ -18,7 +18,7 @@ from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.gather import fields, joined, last_of, places, read, whole
+from jax_decode.kernels.gather import fields, joined, last_of, places, read, unstacked, whole
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
@@ -91,7 +91,7 @@ def mask_parts(tables: ConstraintTables, state: ConstraintState, at: Sources | N
 def parts_at(words: jax.Array, token: jax.Array, allowed: jax.Array, inverse: jax.Array | None = None) -> MaskParts:
     """The mask of these arrays, for masks that were kept, or made elsewhere."""
     batch = jnp.arange(words.shape[0], dtype=jnp.int32)[:, None]
-    return MaskParts(words, functools.partial(read, words, batch), token, allowed, inverse)
+    return MaskParts(words, functools.partial(read, words, batch, rows=None), token, allowed, inverse)
 
 
 def _mask_arrays(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, ...]:
@@ -154,7 +154,9 @@ def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
     if target() == "gpu":  # its compiler would find the rows for every word, and the word for every logit
         rows = rows if rows.shape[1] == 1 else jax.lax.optimization_barrier(rows)
         return jax.lax.optimization_barrier(_union(lambda rows: read(tables.rows, rows), rows))
-    if target() != "cpu" or rows.shape[1] == 1 or len(rows) * tables.rows.shape[1] * 32 < SMALL:
+    if target() == "tpu":  # one read of all rows, those of a source together
+        return functools.reduce(jnp.bitwise_or, unstacked(read(tables.rows, rows.T)))
+    if rows.shape[1] == 1 or len(rows) * tables.rows.shape[1] * 32 < SMALL:
         return _union(lambda rows: read(tables.rows, rows), rows)
     # A CPU works for every word: no further than to the last source that has a row in any row of the batch.
     order = np.arange(1, rows.shape[1] + 1, dtype=np.int32)
@@ -171,7 +173,7 @@ def words_at(tables: ConstraintTables, rows: jax.Array, column: jax.Array) -> ja
 
     def found(rows: jax.Array) -> jax.Array:
         own = jnp.expand_dims(column, range(1, rows.ndim))
-        return read(tables.rows, *jnp.broadcast_arrays(rows[..., None], own))
+        return read(tables.rows, *jnp.broadcast_arrays(rows[..., None], own), rows=None)
 
     return _union(found, rows)
 
@@ -233,7 +235,8 @@ def _beside_stops(
     slots = _slots(tables, state)
     if target() == "tpu":
         of_arc, stops = whole(slots) < tables.max_candidates, jnp.pad(state.stop_ids, ((0, 0), (tables.max_candidates, 0)))
-        accepted = whole(jnp.broadcast_to(accepted, slots.shape)).astype(bool)
+        if accepted.dtype != bool:
+            accepted = whole(jnp.broadcast_to(accepted, slots.shape)).astype(bool)
         return jnp.where(of_arc, token, stops), jnp.where(of_arc, allowed, accepted)
     for e in range(state.stop_ids.shape[1]):
         here = slots == tables.max_candidates + e

@@ -12,9 +12,11 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels.gather import fields, read, repeated, stacked, unstacked
+from jax_decode.kernels.target import target
 from jax_decode.step.guards import Words, children_at
 from jax_decode.tables.stack_layout import (
     CHILD,
+    CHILD_DISTANCE,
     CHILD_OFFSET,
     CONTEXT,
     COST,
@@ -59,6 +61,8 @@ def popped(
         return (child, below, own[PARENT], own[REGISTER], *words), out
 
     (begin,) = fields(tables.frames, (DELTA_OFFSET,), node)
+    if target() == "tpu" and not used and most is None:
+        return _popped_at_once(tables, cell, (node, begin, top, register))
     turns = tables.max_pops + 1 if most is None else min(tables.max_pops, most) + 1
     _, found = repeated(pop, (node, begin, top, register, *used), turns, lambda carry: (carry[0] > 0).any())
     if turns <= tables.max_pops:
@@ -66,6 +70,44 @@ def popped(
     there = found[0] > 0  # what would stand where there is no source depends on how far the loop went
     found = (found[0], *(jnp.where(there, field, 0) for field in found[1:]))
     return [field.reshape(node.shape[0], -1) for field in found]
+
+
+def _popped_at_once(
+    tables: ConstraintTables, cell: jax.Array, start: tuple[jax.Array, ...]
+) -> list[jax.Array]:
+    """`popped` without sets of keys from node, where its children begin, top and register, for a TPU: only what the next pop
+    depends on is read pop by pop, and all else by one operation."""
+    node, begin, top, register = start
+    tops, own = [top], jnp.arange(len(cell), dtype=jnp.int32)[:, None]
+    for _ in range(tables.max_pops):
+        tops.append(read(cell, own, tops[-1] * tables.cell_width + PARENT))
+    every = stacked(tops)
+    columns = [x.reshape(every.shape) for x in cells_at(tables, cell, every.reshape(len(cell), -1))]
+    symbol, exists = columns[SYMBOL][..., :-1], every[..., :-1] > 0
+    nodes = jnp.concatenate([node[..., None], children_along(tables, begin, symbol, exists)[0]], -1)
+    registers = jnp.concatenate([register[..., None], columns[REGISTER][..., :-1]], -1)
+    there = nodes > 0
+    found = (every, columns[COST], columns[DEPTH], registers, columns[CONTEXT])
+    return [field.reshape(len(cell), -1) for field in (nodes, *(jnp.where(there, field, 0) for field in found))]
+
+
+def children_along(
+    tables: ConstraintTables, begin: jax.Array, symbol: jax.Array, exists: jax.Array
+) -> tuple[jax.Array, ...]:
+    """The nodes that symbols lead to one after another, and their distances, int32[B, n, m] each; 0 from where one is missing.
+
+    A missing node's children begin at 0, where as many entries are 0 as there are symbols: so no step asks for the node itself.
+
+    Args:
+      tables: from `to_device`, with stacks.
+      begin: int32[B, n], where the children of the first node begin in `delta`.
+      symbol, exists: [B, n, m].
+    """
+    entries = []
+    for i in range(symbol.shape[-1]):
+        entries.append(jnp.where(exists[..., i], begin + symbol[..., i], 0))
+        (begin,) = fields(tables.delta, (CHILD_OFFSET,), entries[-1])
+    return fields(tables.delta, (CHILD, CHILD_DISTANCE), stacked(entries))
 
 
 def num_kept(tables: ConstraintTables) -> int:
@@ -78,6 +120,8 @@ def kept(tables: ConstraintTables, found: Sequence[jax.Array]) -> jax.Array:
     """Fields of sources as a state carries them."""
     if not num_kept(tables):
         return jnp.zeros((len(found[0]), 0), jnp.int32)
+    if target() == "tpu":
+        return jax.lax.concatenate(found, 1)
     return stacked(found, 1).reshape(len(found[0]), -1)
 
 
@@ -86,5 +130,5 @@ def cells_at(tables: ConstraintTables, cell: jax.Array, index: jax.Array) -> tup
     width = tables.cell_width
     batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[None, :, None]
     columns = jnp.arange(width, dtype=jnp.int32)[:, None, None]
-    found = read(cell, batch, index[None] * width + columns)
+    found = read(cell, batch, index[None] * width + columns, rows=1)
     return unstacked(found)

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE
-from jax_decode.kernels.gather import fields, places, read, repeated, stacked, unstacked
+from jax_decode.kernels.gather import fields, places, read, repeated, stacked, unstacked, whole
+from jax_decode.kernels.target import target
 from jax_decode.step.guards import Words, allows, with_keys
-from jax_decode.step.popping import NUM_FIELDS, cells_at, num_kept, popped
+from jax_decode.step.popping import NUM_FIELDS, cells_at, children_along, num_kept, popped
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.canonical import FILTER
 from jax_decode.tables.concatenation import ACCEPT, DISTANCE, FREE
@@ -119,7 +120,7 @@ def stack_at(tables: ConstraintTables, at: Sources, source: jax.Array) -> tuple[
     batch = jnp.arange(source.shape[0], dtype=jnp.int32)[None, :, None]
     columns = np.arange(1, count, dtype=np.int32)[:, None, None] * np.int32(width)
     own = source if at.node.shape[1] <= width else jax.lax.rem(source, jnp.int32(width))
-    found = read(at.carried, batch, own[None] + columns)
+    found = read(at.carried, batch, own[None] + columns, rows=1)
     cell, cost, depth, register, context, *used = unstacked(found)
     return (cell, cost, depth, context, register), tuple(used)
 
@@ -204,7 +205,7 @@ def number(tables: ConstraintTables, value: jax.Array, tokens: jax.Array) -> jax
     if not tables.increments.shape[0]:
         return value
     table = jnp.clip(-1 - value, 0, tables.increments.shape[0] - 1)
-    looked_up = read(tables.increments, table, jnp.broadcast_to(tokens[None, :, None], value.shape)).astype(jnp.int32)
+    looked_up = read(tables.increments, table, jnp.broadcast_to(tokens[None, :, None], value.shape), rows=1).astype(jnp.int32)
     return jnp.where(value < 0, looked_up, value)
 
 
@@ -227,7 +228,7 @@ def pushed(
       alloc: int32[B, n], where their first cells will be.
     """
     at = places(tables.max_push, push.shape)
-    first, of_string = at == 0, jnp.broadcast_to(push[..., None], at.shape)
+    first, of_string = whole(at) == 0, jnp.broadcast_to(push[..., None], at.shape)
     symbol, registers, more, deep = fields(tables.pushes, range(4), of_string, at)
     exists, deep = deep > 0, deep - 1
     if tables.has_counters:
@@ -239,6 +240,10 @@ def pushed(
     parent = jnp.where(first, under.cell[..., None], alloc[..., None] + at - 1)
     depth = under.depth[..., None] + at + 1
 
+    content = (cells_at(tables, state.cell, under.cell)[CONTENT],) if tables.stacks > 1 else ()
+    (begin,) = fields(tables.frames, (DELTA_OFFSET,), under.context)
+    known = children_along(tables, begin, symbol, exists) if target() == "tpu" else None
+
     def another(carry: tuple[jax.Array, ...], i: jax.Array | int) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
         context, begin, cost, *content = carry
         every = (exists, symbol, more, registers)
@@ -246,14 +251,15 @@ def pushed(
             own = [jax.lax.index_in_dim(x, i, -1, keepdims=False) for x in every]
         else:
             own = [jax.lax.dynamic_index_in_dim(x, i, -1, keepdims=False) for x in every]
-        child = jnp.where(own[0] & (context > 0), begin + own[1], 0)  # where there is nothing, all is 0
-        context, begin, distance = fields(tables.delta, (CHILD, CHILD_OFFSET, CHILD_DISTANCE), child)
+        if known is not None:
+            context, distance = (x[..., i] for x in known)
+        else:
+            child = jnp.where(own[0] & (context > 0), begin + own[1], 0)  # where there is nothing, all is 0
+            context, begin, distance = fields(tables.delta, (CHILD, CHILD_OFFSET, CHILD_DISTANCE), child)
         cost = jnp.where(own[0], jnp.minimum(cost + (own[2] - distance), UNREACHABLE), cost)
         content = [jnp.where(own[0], _mix(x, own[1], own[3]), x) for x in content]
         return (context, begin, cost, *content), (context, cost, *content)
 
-    content = (cells_at(tables, state.cell, under.cell)[CONTENT],) if tables.stacks > 1 else ()
-    (begin,) = fields(tables.frames, (DELTA_OFFSET,), under.context)
     (_, _, cost, *top), (context, costs, *kept) = repeated(another, (under.context, begin, under.cost, *content), at.shape[-1])
     columns = [symbol, parent, depth, costs, registers, context]
     if under.used:
@@ -278,6 +284,12 @@ class Under(NamedTuple):
 def appended(cell: jax.Array, columns: Sequence[jax.Array], alloc: jax.Array) -> jax.Array:
     """The cells [B, M * C] with new ones from `alloc` int32[B] on, whose columns are int32[B, n, PM] each."""
     batch, width = len(cell), len(columns)
+    if target() == "tpu":  # along one axis: its compiler would check and add up two indices by six operations
+        new = stacked([column.reshape(batch, -1) for column in columns], 0)
+        number, row, entry = (jax.lax.broadcasted_iota(jnp.int32, new.shape, axis) for axis in range(3))
+        place = row * cell.shape[1] + (alloc[None, :, None] + entry) * width + number
+        place, new = (jax.lax.reshape(x, (x.size,), (0, 2, 1)) for x in (place, new))
+        return cell.reshape(-1).at[place].set(new, mode="promise_in_bounds", unique_indices=True).reshape(cell.shape)
     new = stacked([column.reshape(batch, -1) for column in columns]).reshape(batch, -1)
     rows = jnp.arange(batch, dtype=jnp.int32)[:, None]
     place = alloc[:, None] * width + jnp.arange(new.shape[1], dtype=jnp.int32)[None]

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jax_decode.errors import named_arguments
 from jax_decode.kernels.gather import Joint, fields, joined, largest, picked, places, read, stacked, whole
+from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
 from jax_decode.step.masking import budget
@@ -247,7 +248,12 @@ def _landed(
     keys: _Keys | None = None,
 ) -> tuple[jax.Array, dict[str, jax.Array], Cells]:
     """How many cells token sets append at `alloc` int32[B, n], the node, top and register after them, and the cells."""
-    more = number(tables, stacked([taken.add, taken.set_to], 0), tokens)
+    effects = (taken.add, taken.set_to)
+    more: Sequence[jax.Array] | jax.Array
+    if target() == "tpu":
+        more = [number(tables, x[None], tokens)[0] for x in effects]
+    else:
+        more = number(tables, stacked(effects, 0), tokens)
     register = added(taken.register, more[0])
     used = after_guard(tables, keys.guard, keys.used) if keys is not None else ()
     under = Under(taken.cell, taken.cost, taken.depth, taken.context, used)

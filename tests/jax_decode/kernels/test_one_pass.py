@@ -71,14 +71,15 @@ def test_draws_are_those_of_the_other_form(kernel, batch, width, dtype, inverse,
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
 
 
-def test_unions_of_bit_rows_are_read_where_they_lie():
-    """The GPU's kernel takes the rows of a table as it takes their union."""
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_unions_of_bit_rows_are_read_where_they_lie(kernel):
+    """A kernel takes the rows of a table as it takes their union."""
     logits, _, rows = example(9, 5000, jnp.float32)
     of_each = jnp.asarray(np.random.default_rng(2).integers(0, 9, (9, 3)), jnp.int32)
     words = rows[of_each[:, 0]] | rows[of_each[:, 1]] | rows[of_each[:, 2]]
     arguments = (words_for(5000), True, logits, words, noise_of(9), None, None)
-    got = in_one_pass_of_gpu(*arguments, union=(rows, of_each), interpret=True)
-    for mine, other in zip(got, in_one_pass_of_gpu(*arguments, interpret=True)):
+    got = kernel(*arguments, union=(rows, of_each), interpret=True)
+    for mine, other in zip(got, kernel(*arguments, interpret=True)):
         np.testing.assert_array_equal(mine, other)
 
 
