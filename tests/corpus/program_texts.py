@@ -226,6 +226,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "typescript": (
         (
+        'x = a > b && c < 3 | d & e >> 1 ? f : g\nfor (let i = 0; i < n; i++) if (i > 1) f(i | 2)\n',
         'interface Point<T = number> extends Base<T>, Other {\n  readonly x: T\n  y?: number; z: string[]\n  [key: string]: unknown\n  move(by: Point, ...rest: T[]): this\n  new (x: number): Point\n  get: () => void\n}\n',
         'type Id = string | number\ntype Tree<K extends keyof any, V = K> =\n  | { kind: "leaf", value: V }\n  | { kind: "node"; left: Tree<K, V>; right: Tree<K, V> }\ntype Handler = (event: Event, done?: (error: Error | null) => void) => Promise<void>;\n',
         'enum Color { Red = 1, Green, "Blue" = 4 }\nconst enum E { A }\nexport enum F { A = 1 << 2, }\n',
