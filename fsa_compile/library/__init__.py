@@ -35,8 +35,11 @@ _GRAMMARS: dict[str, dict[str, Any]] = {
     "sql_select": {"syntax": "lark", "mode": "longest"},
     "tags": {"syntax": "lark", "mode": "characters"},
     "toml": {"syntax": "lark", "mode": "characters"},
+    "typescript": {"syntax": "lark", "mode": "longest"},
     "xml": {"syntax": "lark", "mode": "characters"},
 }
+_EXTENDED = {"typescript": "javascript"}
+"""Grammars whose file overrides and adds rules of another one."""
 
 
 def names() -> tuple[str, ...]:
@@ -59,7 +62,11 @@ def grammar_text(name: str) -> str:
       1
     """
     syntax = options(name)["syntax"]
-    return resources.files(__name__).joinpath(f"{name}.{syntax}").read_text(encoding="utf-8")
+    text = resources.files(__name__).joinpath(f"{name}.{syntax}").read_text(encoding="utf-8")
+    if name not in _EXTENDED:
+        return text
+    comment, rules = text.split("\n\n", 1)
+    return f"{comment}\n\n{grammar_text(_EXTENDED[name])}\n{rules}"
 
 
 def options(name: str) -> dict[str, Any]:

@@ -224,4 +224,24 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'switch (x) { case$x: }', 'class A extends$B {}', 'class A extendsé {}', 'import a from$x', 'x = 1é', 'x = /a/gé', 'varé x',
         ),
     ),
+    "typescript": (
+        (
+        'x = a > b && c < 3 | d & e >> 1 ? f : g\nfor (let i = 0; i < n; i++) if (i > 1) f(i | 2)\n',
+        'interface Point<T = number> extends Base<T>, Other {\n  readonly x: T\n  y?: number; z: string[]\n  [key: string]: unknown\n  move(by: Point, ...rest: T[]): this\n  new (x: number): Point\n  get: () => void\n}\n',
+        'type Id = string | number\ntype Tree<K extends keyof any, V = K> =\n  | { kind: "leaf", value: V }\n  | { kind: "node"; left: Tree<K, V>; right: Tree<K, V> }\ntype Handler = (event: Event, done?: (error: Error | null) => void) => Promise<void>;\n',
+        'enum Color { Red = 1, Green, "Blue" = 4 }\nconst enum E { A }\nexport enum F { A = 1 << 2, }\n',
+        'function first<T>(items: readonly T[], start: number = 0): T | undefined {\n  return items[start]\n}\nfunction over(x: string): string;\nfunction over(x: number): number\nfunction over(x: any) { return x }\n',
+        'abstract class Shape<T> extends Base<T> implements Drawable, Other<T[]> {\n  private readonly name: string = "a"\n  protected static count = 0;\n  x!: number\n  y?: T;\n  constructor(public id: number, private readonly tag?: string) { super() }\n  abstract area(): number\n  abstract label(prefix: string): string;\n  static of<U>(x: U): U { return x }\n  get size(): number { return 1 }\n  set size(value: number) { this.x = value }\n  async load(): Promise<void> { }\n}\n',
+        'let x: number = 1, y: string\nconst f: (a: number, b?: string) => void = g\nvar m: Map<string, Array<number>> = new Map()\nlet t: [a: number, b?: string, ...rest: boolean[]] = u\nlet v: typeof x.y | keyof T | T["a"][number] | `a${string}b` | -1 | null\n',
+        'type C<T> = T extends (infer U)[] ? U : T extends () => infer R ? R : never\ntype M<T> = { readonly [K in keyof T as `x${K}`]?: T[K] }\ntype N = new (...args: any[]) => object\ntype P = { -readonly [K in A]-?: B; }\n',
+        'function isText(x: unknown): x is string { return typeof x === "string" }\nfunction check(x: any): asserts x is string { }\nfor (let i: number = 0; i < 3; i++) { }\ntry { } catch (e: unknown) { }\nexport type Q = [A?, ...B[]]\n',
+        ),
+        (
+        'let x: = 1\n', 'let x: number string\n', 'type = 1;;type X', 'type X = \n', 'type X = |\n', 'interface { }',
+        'interface A { x: }', 'enum A { 1x }', 'enum { A }', 'class A { x: }', 'function f(x:) { }',
+        'function f(x?: number = ) { }', 'type X = () | string\n', 'type X = string | () => void\n', 'let x: T extends U\n',
+        'type X<T = > = 1\n', 'let x: a.\n', 'let x: [\n', 'let x: {a b}\n', 'let x: keyof\n', 'type X = readonly\n',
+        'let x: typeof 1\n', 'let x: x is T\n', 'type T = { [K in A }\n',
+        ),
+    ),
 }

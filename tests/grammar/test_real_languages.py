@@ -28,9 +28,10 @@ JUDGES: dict[str, Callable[[str], bool]] = {
     "javascript": judges.is_javascript,
     "regex": judges.is_regex,
     "sql": judges.sqlite_reads,
+    "typescript": judges.is_typescript,
     "xml": judges.is_xml,
 }
-MISSED = {"c": 0.04, "go": 0.05, "javascript": 0.25, "regex": 0.02, "sql": 0.12, "xml": 0.005}
+MISSED = {"c": 0.04, "go": 0.05, "javascript": 0.25, "regex": 0.02, "sql": 0.12, "typescript": 0.4, "xml": 0.005}
 """The most changed texts that the judge takes and the grammar leaves out, of those that the judge takes."""
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "c": ("int unsigned x;", "struct s { int a;; };", "void f(void) { a > b = c; }", "typedef int t;"),
@@ -43,6 +44,12 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "x = ªº\n",
     ),
     "sql": ("SELECT a FROM t INDEXED BY i", "SELECT a -- b", "SELECT 'a' IS DISTINCT FROM b"),
+    "typescript": (
+        "x = y as T\n", "f = (a: T) => a\n", "f = <T>(a) => a\n", "f<T[]>(a)\n", "x = y!.z\n", "declare const x: T\n",
+        "namespace A { }\n", 'import type { A } from "x"\n', "export type { A }\n", "class A { [k: string]: T }\n", "let x: (T)\n",
+        "type F = ({ a }: T) => U\n", "type A = T extends [infer U extends V] ? U : V\n", 'let x: import("a").B\n', "@a class B { }\n",
+        "let x\n: T\n",
+    ),
 }  # fmt: skip
 """What the comments of the grammars say is left out, by example."""
 _PARTS = re.compile(r"'(?:[^']|'')*'|\w+|\s+|.", re.DOTALL)
@@ -59,6 +66,8 @@ SOURCES: dict[str, Callable[[], Iterable[Path]]] = {
 
 def judge_of(name: str) -> Callable[[str], bool]:
     """The judge, a skip where it is not installed."""
+    if name == "typescript" and not judges.has_typescript():
+        pytest.skip("Node finds no typescript here")
     if name in PARSERS and not shutil.which(PARSERS[name]):
         pytest.skip(f"there is no {PARSERS[name]} here")
     return JUDGES[name]
@@ -140,7 +149,7 @@ def test_of_changed_texts_none_is_taken_that_the_judge_refuses(name, exhaustive)
     assert missed < MISSED[name] * counts[True]
 
 
-@pytest.mark.parametrize("name", ["c", "go", "javascript", "sql"])
+@pytest.mark.parametrize("name", ["c", "go", "javascript", "sql", "typescript"])
 def test_keywords_are_no_names(name, exhaustive):
     """But `arguments` in JavaScript, which V8 refuses for where it stands."""
     draw, judge = random.Random(name), judge_of(name)

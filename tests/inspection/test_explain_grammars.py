@@ -122,7 +122,7 @@ def test_shortest_texts(nested, json_constraint):
     assert json.loads(text) == {"a": [1, {}]}
 
 
-@pytest.mark.parametrize("name", [n for n in library.names() if n not in ("c", "go", "sql_select", "c_functions", "java", "javascript", "python", "sql", "python_values")])
+@pytest.mark.parametrize("name", [n for n in library.names() if n not in ("c", "go", "sql_select", "c_functions", "java", "javascript", "python", "sql", "typescript", "python_values")])
 def test_samples_are_accepted_and_finish(name):
     constraint = compile_grammar(library.grammar_text(name), VOCABULARY, **library.options(name))
     depth = constraint.shortest_depth + 3

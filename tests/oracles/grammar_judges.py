@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import re
+import shutil
 import sqlite3
 import subprocess
 import tempfile
@@ -229,22 +230,51 @@ _JAVASCRIPT_MEANING = re.compile(
 )
 
 
+_TYPESCRIPT_JUDGE = """
+const ts = require("typescript");
+require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
+  const file = ts.createSourceFile("a.ts", JSON.parse(line), ts.ScriptTarget.ES2022);
+  console.log(file.parseDiagnostics.map((d) => ts.flattenDiagnosticMessageText(d.messageText, " ")).join("; "));
+});
+"""
+
+
 @cache
-def _javascript_judge() -> subprocess.Popen[str]:
-    command = ["node", "--experimental-vm-modules", "--no-warnings", "-e", _JAVASCRIPT_JUDGE]
+def _node(script: str, *options: str) -> subprocess.Popen[str]:
+    """A process that answers a line with a complaint, or with nothing."""
+    command = ["node", *options, "-e", script]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
 
 
-def is_javascript(text: str) -> bool:
-    """Whether V8 reads a module; names without a meaning, and words where they mean nothing, are no matter of syntax."""
-    node = _javascript_judge()
+def _answer(node: subprocess.Popen[str], text: str) -> str:
     assert node.stdin is not None
     assert node.stdout is not None
     node.stdin.write(json.dumps(text) + "\n")
     node.stdin.flush()
-    answer = node.stdout.readline().strip()
+    return node.stdout.readline().strip()
+
+
+def is_javascript(text: str) -> bool:
+    """Whether V8 reads a module; names without a meaning, and words where they mean nothing, are no matter of syntax."""
+    answer = _answer(_node(_JAVASCRIPT_JUDGE, "--experimental-vm-modules", "--no-warnings"), text)
     misplaced = "reserved word" in answer and re.search("yield|await", text)
     return not answer or bool(misplaced or _JAVASCRIPT_MEANING.search(answer))
+
+
+@cache
+def has_typescript() -> bool:
+    """Whether Node finds TypeScript's compiler (NODE_PATH says where else it looks)."""
+    return (
+        bool(shutil.which("node"))
+        and not subprocess.run(
+            ["node", "-e", 'require("typescript").createSourceFile.length'], capture_output=True, check=False
+        ).returncode
+    )
+
+
+def is_typescript(text: str) -> bool:
+    """Whether TypeScript's parser reads a module; what its checker refuses is no matter of syntax."""
+    return not _answer(_node(_TYPESCRIPT_JUDGE), text)
 
 
 def is_xml(text: str, *, names: bool = False) -> bool:
