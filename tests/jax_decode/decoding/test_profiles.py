@@ -91,9 +91,7 @@ def of_library() -> list[fsa_compile.CompiledConstraint]:
     """The library's grammars, but those that have sizes of their own."""
     library, large = fsa_compile.library, ("c", "go", "java", "javascript", "python", "sql", "typescript")
     names = [name for name in library.names() if name not in large]
-    return [
-        fsa_compile.compile_grammar(library.grammar_text(name), small_tokenizer(), **library.options(name)) for name in names
-    ]
+    return [fsa_compile.compile_grammar(library.grammar_text(name), small_tokenizer(), **library.options(name)) for name in names]
 
 
 @pytest.mark.exhaustive
