@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_decode.kernels.placement import rows_may_stand_last
 from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.target import target
 
@@ -23,15 +24,15 @@ def read(table: jax.Array, *index: jax.Array, rows: int | None = 0) -> jax.Array
 
     Args:
       table, index: as said.
-      rows: the axis of the indices that counts rows: on a TPU numbers are read with that axis last, where its compiler has it;
-        None where it does not, as among lists that are sorted.
+      rows: the axis of the indices that counts rows: on a TPU numbers are read with that axis last, where its compiler has it
+        (see `rows_may_stand_last`); None where it does not, as among lists that are sorted.
     """
     shape = jnp.broadcast_shapes(*(x.shape for x in index))
     # Along one axis: a TPU's compiler would lay out indices [B, 1] anew for every table. By `lax` itself: a step has hundreds of
     # reads, and every operation that `jnp` adds to one is traced and lowered.
     flat, rest = (math.prod(shape), 1), table.shape[len(index) :]
     order = None
-    if target() == "tpu" and rows is not None and len(shape) > 1 and shape[-1] < LANES and not rest:
+    if rows is not None and len(shape) > 1 and shape[-1] < LANES and not rest and rows_may_stand_last():
         order = (*(i for i in range(len(shape)) if i != rows), rows)
     columns = [
         jax.lax.broadcast(x, flat)
@@ -83,7 +84,7 @@ def fields(table: jax.Array, columns: Sequence[int], *index: jax.Array) -> tuple
 
 def _numbers(table: jax.Array, columns: Sequence[int], index: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
     """`fields` number by number, all by one operation."""
-    if len(columns) == 1 or index[0].size == len(index[0]):  # of one index of every row, the several cost less
+    if len(columns) == 1 or index[0].size == len(index[0]) or not rows_may_stand_last():  # of one index a row, several cost less
         return tuple(read(table, *index, jnp.int32(c)) for c in columns)
     shape = (len(columns), *index[0].shape)
     order = jax.lax.broadcasted_iota(jnp.int32, shape, 0)

@@ -13,6 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.kernels.target import target
 
 _ROWS: contextvars.ContextVar[NamedSharding | None] = contextvars.ContextVar("rows", default=None)
 _Call = TypeVar("_Call", bound=Callable[..., Any])
@@ -64,6 +65,21 @@ def put_rows(tree: Any) -> Any:
 def spread_rows() -> NamedSharding | None:
     """How rows lie within `sharded_rows`; None elsewhere."""
     return _ROWS.get()
+
+
+def rows_may_stand_last() -> bool:
+    """Whether a step is traced for a TPU and XLA does not spread its rows over devices.
+
+    A TPU's compiler reads fewer times where rows are the last axis of what is read; but rows that XLA spreads stay on their
+    devices only along the first one. A function of `on_own_rows` has its device's rows alone.
+    """
+    return target() == "tpu" and not spread_by_xla()
+
+
+def spread_by_xla() -> bool:
+    """Whether the rows of what is traced are spread over devices, and not each device's own are traced."""
+    sharding = _ROWS.get()
+    return sharding is not None and sharding.spec[0] not in jax.sharding.get_abstract_mesh().manual_axes
 
 
 def on_own_rows(function: Callable[..., Any], sharding: NamedSharding | None) -> Callable[..., Any]:

@@ -20,6 +20,7 @@ from jax_decode.kernels.blocks import SMALL, by_blocks
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.noise import Words, gumbel
 from jax_decode.kernels.one_pass import folded
+from jax_decode.kernels.placement import spread_by_xla
 from jax_decode.kernels.planes import (
     NEVER,
     ORDINARY,
@@ -186,7 +187,8 @@ def in_one_pass(
     interpret: bool = False,
 ) -> Summary:
     """`summarize` by a kernel that reads every logit once."""
-    if words is not None and union is not None and threshold is None and 1 < union[1].shape[1] <= one_pass.MOST_SOURCES:
+    few = union is not None and 1 < union[1].shape[1] <= one_pass.MOST_SOURCES and not spread_by_xla()
+    if words is not None and union is not None and threshold is None and few:
         words = read(union[0], union[1].T)  # what chose a threshold has joined them already
     rows = _as_rows(noise, inverse, threshold, len(logits))
 

@@ -19,6 +19,7 @@ from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import fields, joined, last_of, places, read, unstacked, whole
+from jax_decode.kernels.placement import rows_may_stand_last
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
@@ -154,9 +155,9 @@ def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
     if target() == "gpu":  # its compiler would find the rows for every word, and the word for every logit
         rows = rows if rows.shape[1] == 1 else jax.lax.optimization_barrier(rows)
         return jax.lax.optimization_barrier(_union(lambda rows: read(tables.rows, rows), rows))
-    if target() == "tpu":  # one read of all rows, those of a source together
+    if rows_may_stand_last():  # one read of all rows, those of a source together
         return functools.reduce(jnp.bitwise_or, unstacked(read(tables.rows, rows.T)))
-    if rows.shape[1] == 1 or len(rows) * tables.rows.shape[1] * 32 < SMALL:
+    if target() == "tpu" or rows.shape[1] == 1 or len(rows) * tables.rows.shape[1] * 32 < SMALL:
         return _union(lambda rows: read(tables.rows, rows), rows)
     # A CPU works for every word: no further than to the last source that has a row in any row of the batch.
     order = np.arange(1, rows.shape[1] + 1, dtype=np.int32)

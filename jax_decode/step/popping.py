@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels.gather import fields, read, repeated, stacked, unstacked
+from jax_decode.kernels.placement import rows_may_stand_last
 from jax_decode.kernels.target import target
 from jax_decode.step.guards import Words, children_at
 from jax_decode.tables.stack_layout import (
@@ -61,7 +62,7 @@ def popped(
         return (child, below, own[PARENT], own[REGISTER], *words), out
 
     (begin,) = fields(tables.frames, (DELTA_OFFSET,), node)
-    if target() == "tpu" and not used and most is None:
+    if not used and most is None and rows_may_stand_last():
         return _popped_at_once(tables, cell, (node, begin, top, register))
     turns = tables.max_pops + 1 if most is None else min(tables.max_pops, most) + 1
     _, found = repeated(pop, (node, begin, top, register, *used), turns, lambda carry: (carry[0] > 0).any())

@@ -16,7 +16,7 @@ import numpy as np
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, UNREACHABLE
 from jax_decode.kernels.gather import fields, places, read, repeated, stacked, unstacked, whole
-from jax_decode.kernels.target import target
+from jax_decode.kernels.placement import rows_may_stand_last
 from jax_decode.step.guards import Words, allows, with_keys
 from jax_decode.step.popping import NUM_FIELDS, cells_at, children_along, num_kept, popped
 from jax_decode.step.state import ConstraintState
@@ -242,7 +242,7 @@ def pushed(
 
     content = (cells_at(tables, state.cell, under.cell)[CONTENT],) if tables.stacks > 1 else ()
     (begin,) = fields(tables.frames, (DELTA_OFFSET,), under.context)
-    known = children_along(tables, begin, symbol, exists) if target() == "tpu" else None
+    known = children_along(tables, begin, symbol, exists) if rows_may_stand_last() else None
 
     def another(carry: tuple[jax.Array, ...], i: jax.Array | int) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
         context, begin, cost, *content = carry
@@ -284,7 +284,7 @@ class Under(NamedTuple):
 def appended(cell: jax.Array, columns: Sequence[jax.Array], alloc: jax.Array) -> jax.Array:
     """The cells [B, M * C] with new ones from `alloc` int32[B] on, whose columns are int32[B, n, PM] each."""
     batch, width = len(cell), len(columns)
-    if target() == "tpu":  # along one axis: its compiler would check and add up two indices by six operations
+    if rows_may_stand_last():  # along one axis: its compiler would check and add up two indices by six operations
         new = stacked([column.reshape(batch, -1) for column in columns], 0)
         number, row, entry = (jax.lax.broadcasted_iota(jnp.int32, new.shape, axis) for axis in range(3))
         place = row * cell.shape[1] + (alloc[None, :, None] + entry) * width + number
