@@ -211,7 +211,7 @@ EXTRAS = {
 
 @pytest.mark.parametrize("name", EXTRAS)
 def test_what_canonical_constraints_say(name, made, tmp_path, monkeypatch):
-    monkeypatch.setattr("fsa_compile.artifact.artifact_checks.MOST_EXCEPTIONS", 100_000)
+    monkeypatch.setattr("fsa_compile.artifact.arrays.MOST_EXCEPTIONS", 100_000)
 
     def loaded() -> None:
         part = CanonicalPart.of_header({"canonical": "0"} | EXTRAS[name], ArtifactError)
