@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.target import target
 
-_ROWS: contextvars.ContextVar[NamedSharding | None] = contextvars.ContextVar("rows", default=None)
+_ROWS = jax.make_user_context(None)  # a NamedSharding; part of the key of JAX's caches
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
@@ -39,16 +38,13 @@ def sharded_rows(mesh: Mesh, axis: str) -> Iterator[None]:
     """
     if axis not in mesh.axis_names:
         raise DecodeError(f"the mesh has no axis {axis!r}", where=f"axes {mesh.axis_names}", fix="Name one of its axes.")
-    before = _ROWS.set(with_automatic_axes(NamedSharding(mesh, PartitionSpec(axis))))
-    try:
+    with _ROWS(with_automatic_axes(NamedSharding(mesh, PartitionSpec(axis)))):
         yield
-    finally:
-        _ROWS.reset(before)
 
 
 def put_rows(tree: Any) -> Any:
     """Arrays whose first axis counts rows (or prompts), on the device or over the mesh; with several processes, as they are."""
-    sharding = _ROWS.get()
+    sharding = spread_rows()
     if sharding is None:
         return jax.device_put(tree) if jax.process_count() == 1 else tree
     devices = sharding.mesh.shape[sharding.spec[0]]
@@ -64,7 +60,8 @@ def put_rows(tree: Any) -> Any:
 
 def spread_rows() -> NamedSharding | None:
     """How rows lie within `sharded_rows`; None elsewhere."""
-    return _ROWS.get()
+    sharding: NamedSharding | None = _ROWS.value
+    return sharding
 
 
 def rows_may_stand_last() -> bool:
@@ -78,7 +75,7 @@ def rows_may_stand_last() -> bool:
 
 def spread_by_xla() -> bool:
     """Whether the rows of what is traced are spread over devices, and not each device's own are traced."""
-    sharding = _ROWS.get()
+    sharding = spread_rows()
     return sharding is not None and sharding.spec[0] not in jax.sharding.get_abstract_mesh().manual_axes
 
 
@@ -106,7 +103,7 @@ def on_gpu(placed: Any) -> bool:
 
 def rows_axis(mesh: Mesh) -> str | None:
     """The axis of a mesh that rows are spread over, None where they are not spread over this mesh."""
-    sharding = _ROWS.get()
+    sharding = spread_rows()
     return None if sharding is None or sharding.mesh != mesh else sharding.spec[0]
 
 

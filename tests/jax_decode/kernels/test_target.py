@@ -9,6 +9,7 @@ import pytest
 
 import fsa_compile as fc
 import jax_decode
+from jax_decode.kernels.placement import on_own_rows, rows_may_stand_last, spread_rows
 from jax_decode.kernels.target import compiled_for, target
 from jax_decode.step.packing import packed, unpacked
 
@@ -57,6 +58,26 @@ def test_all_forms_do_the_same(kind):
     same = functools.partial(jax.tree.map, np.testing.assert_array_equal, found["cpu"])
     same(found["gpu"])
     same(found["tpu"])
+    with compiled_for("tpu"), jax_decode.sharded_rows(jax.make_mesh((1,), ("rows",)), "rows"):
+        same(jax.device_get(walked(tables, state, jax.random.split(jax.random.key(1), 24))))
+
+
+def test_rows_stand_last_on_a_tpu_where_its_compiler_does_not_spread_them():
+    traced = []
+
+    def f(_, x):
+        traced.append(rows_may_stand_last())
+        return x
+
+    spread = jax_decode.sharded_rows(jax.make_mesh((1,), ("rows",)), "rows")
+    g = jax.jit(functools.partial(f, None))
+    with compiled_for("tpu"):
+        g(jnp.zeros(1))
+        with spread:
+            g(jnp.zeros(1))
+            jax.eval_shape(on_own_rows(f, spread_rows()), None, jnp.zeros(1))
+    g(jnp.zeros(1))
+    assert traced == [True, False, True, False]
 
 
 def test_what_was_traced_for_one_device_is_not_used_for_another():
