@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shutil
+import time
 
 import numpy as np
 import pytest
@@ -87,3 +90,18 @@ def test_nothing_is_stored_where_there_is_no_disk_cache_or_no_room(stock, monkey
     monkeypatch.setenv("CONSTRAX_CACHE", "")
     compiled(tokenizer)
     assert len(list(stock.glob("leaves-*/*"))) == 2
+
+
+def test_folders_of_other_code_go_when_they_are_old(stock):
+    """Not those of another vocabulary, nor those that are still being added to."""
+    tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+    compiled(tokenizer)
+    (own,) = stock.glob("leaves-*")
+    vocabulary = own.name.rpartition("-")[0]
+    for name, age in ((f"{vocabulary}-old", 31), (f"{vocabulary}-new", 1), ("leaves-other-old", 31)):
+        (stock / name).mkdir()
+        (stock / name / "x.npy").write_bytes(b"")
+        os.utime(stock / name, times=(time.time() - age * 86_400,) * 2)
+    shutil.rmtree(own)
+    compiled(tokenizer)
+    assert sorted(path.name for path in stock.glob("leaves-*")) == sorted([own.name, f"{vocabulary}-new", "leaves-other-old"])

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,8 @@ _MOST_BYTES = 48 << 20
 """Of one leaf; the largest ones, of URIs and the like, take two seconds to walk and a thirtieth of that to read."""
 _MOST_IN_ALL = 192 << 20
 """Bytes of the leaves of one vocabulary."""
+_UNUSED_SECONDS = 30 * 86_400.0
+"""After so long without a new leaf, the folder of another state of the package's files is deleted."""
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Parts) if field.name != "rows")
 
 
@@ -111,7 +114,9 @@ def _store(found: Any, path: Path, key: bytes) -> None:
     text = text[:8] + b"\0" * 8 + text[8:]
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _delete_unused(path.parent)
         sizes = [entry.stat().st_size for entry in os.scandir(path.parent)]
         if len(sizes) >= _MOST_FILES or sum(sizes) + len(text) > _MOST_IN_ALL:
             return
@@ -122,3 +127,10 @@ def _store(found: Any, path: Path, key: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def _delete_unused(folder: Path) -> None:
+    """Deletes folders of the same vocabulary, made by other states of the package's files, that nothing was added to for long."""
+    for other in folder.parent.glob(folder.name.rpartition("-")[0] + "-*"):
+        if other != folder and not other.is_symlink() and time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+            shutil.rmtree(other, ignore_errors=True)
