@@ -18,7 +18,7 @@ from fsa_compile.errors import ConstraintError, UnsupportedGrammarError, named_f
 from fsa_compile.formats.grammar_constraints import Embeddings
 from fsa_compile.grammar.grammar_tree import Grammar, LexicalMode, Rule, SpecialToken
 from fsa_compile.grammar.grammar_tree import Sequence as InOrder
-from fsa_compile.grammar.longest_match import rank_of
+from fsa_compile.grammar.longest_match import guard_ends, rank_of
 from fsa_compile.grammar.rule_automata import UncountableError
 from fsa_compile.grammar.rule_expressions import Node
 from fsa_compile.grammar.terminals import Lexicon, Terminal, terminal_dfa
@@ -115,6 +115,8 @@ class _Reading:
         self.specials = {**special_ids(grammar, request.vocabulary), **self.embedded.tokens}
         self.network = self._network(_marked(grammar))
         self.lexicon = self.network.lexicon
+        for terminal in self.lexicon.terminals:
+            guard_ends(terminal)
         order = sorted(range(len(self.lexicon.terminals)), key=lambda i: rank_of(self.lexicon.terminals[i], i))
         self.rank = {terminal: place for place, terminal in enumerate(order)}
         self.symbols: list[int] = []
@@ -273,7 +275,7 @@ class _Reading:
             if state < 0:
                 return
             following = self.symbols[place + 1 : place + 2]
-            if terminal.automaton.final[state] and not any(terminal.not_before >> int(kinds[s]) & 1 for s in following):
+            if terminal.automaton.final[state] and not any(terminal.guard.get(state, 0) >> int(kinds[s]) & 1 for s in following):
                 yield place + 1
 
     def _value_ends(self, number: int, at: int) -> Iterator[int]:

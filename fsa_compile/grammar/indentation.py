@@ -88,9 +88,8 @@ def _column_terminals(lexicon: Lexicon, newline: int, indentation: Indentation, 
             raise UnsupportedGrammarError(what, text=grammar.text, start=base.start, end=base.end, fix=fix)
         name = f"{base.name} before level {level}"
         out.append(len(lexicon.terminals))
-        lexicon.terminals.append(
-            Terminal(name, base.priority, False, ("column", level, base.key), base.start, base.end, automaton, False, blank)
-        )
+        key, ends = ("column", level, base.key), [(automaton, blank)]
+        lexicon.terminals.append(Terminal(name, base.priority, False, key, base.start, base.end, automaton, False, ends))
     return out
 
 

@@ -21,7 +21,8 @@ What holds in the lexical mode "longest":
   with the same text could go on. `SELECTa` is no SELECT where names exist, even where no name may stand. Word characters are
   `\w`, and all that the terminal reads if in ASCII these are `\w` and $ only. Beyond ASCII this holds where the first byte of the
   character tells it from all others that may follow.
-* A condition at the end of a terminal (`/[0-9]+(?![A-Za-z_])/`) forbids it to end before what the condition excludes.
+* A condition at the end of a terminal (`/[0-9]+(?![A-Za-z_])/`), or of an alternative of it, forbids it to end before what the
+  condition excludes.
 * An ignored text may stand before the first, between any two, and after the last lexeme.
 """
 
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from fsa_compile.arrays.bit_sets import disjoint, members, union
 from fsa_compile.arrays.graphs import leading
@@ -94,8 +95,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
     for i, t in enumerate(lexicon.terminals):
         if keyword[i]:
             t.automaton, t.guard = _glued(t.automaton, unbounded, glued)
-        if t.not_before:
-            t.guard |= {q: t.guard.get(q, 0) | t.not_before for q, final in enumerate(t.automaton.final) if final}
+        guard_ends(t)
 
 
 def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -> UnsupportedGrammarError:
@@ -289,11 +289,35 @@ def _share_text(a: Automaton, b: Automaton) -> bool:
 
 def difference(whole: Automaton, others: list[Automaton]) -> tuple[Automaton, frozenset[int]]:
     """The texts of one automaton that no other one accepts, initial state 0, trimmed; and the states of texts that one does."""
-    first: tuple[int, tuple[tuple[int, int], ...]] = (0, tuple((i, 0) for i in range(len(others))))
+    order, arcs = _beside(whole, others)
+    taken = [whole.final[p] and any(others[i].final[q] for i, q in beside) for p, beside in order]
+    final = [whole.final[p] and not lost for (p, _), lost in zip(order, taken)]
+    left, place = trimmed(Automaton(arcs, final))
+    return left, frozenset(place[q] for q, lost in enumerate(taken) if lost and q in place)
+
+
+def guard_ends(t: Terminal) -> None:
+    """Tells states apart by the alternatives that end there: a lexeme may not end where all their conditions forbid it."""
+    if not t.ends:
+        return
+    order, arcs = _beside(t.automaton, [end for end, _ in t.ends])
+    guard = dict[int, int]()
+    for number, (p, beside) in enumerate(order):
+        forbidden = [t.ends[i][1] for i, q in beside if t.ends[i][0].final[q]]
+        if t.automaton.final[p] and forbidden:
+            guard[number] = t.guard.get(p, 0) | functools.reduce(int.__and__, forbidden)
+    t.reserved = frozenset(number for number, (p, _) in enumerate(order) if p in t.reserved)
+    t.automaton, t.guard = Automaton(arcs, [t.automaton.final[p] for p, _ in order]), guard
+
+
+_Beside: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
+
+
+def _beside(whole: Automaton, others: list[Automaton]) -> tuple[list[_Beside], list[list[tuple[int, int]]]]:
+    """Reads the texts of an automaton, and with them others as far as these go on: states, the initial one first, and arcs."""
+    first: _Beside = (0, tuple((i, 0) for i in range(len(others))))
     number, order = {first: 0}, [first]
     arcs: list[list[tuple[int, int]]] = []
-    final: list[bool] = []
-    taken: list[bool] = []
     for p, beside in order:
         own: list[tuple[int, list[Any]]] = [(symbols, [target]) for symbols, target in whole.arcs[p]]
         read = union(symbols for symbols, _ in own)
@@ -306,10 +330,7 @@ def difference(whole: Automaton, others: list[Automaton]) -> tuple[Automaton, fr
                 order.append(where)
             out.append((symbols, number[where]))
         arcs.append(out)
-        taken.append(whole.final[p] and any(others[i].final[q] for i, q in beside))
-        final.append(whole.final[p] and not taken[-1])
-    left, place = trimmed(Automaton(arcs, final))
-    return left, frozenset(place[q] for q, lost in enumerate(taken) if lost and q in place)
+    return order, arcs
 
 
 def trimmed(automaton: Automaton) -> tuple[Automaton, dict[int, int]]:

@@ -31,8 +31,8 @@ from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
 from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text
 from fsa_compile.patterns.regex_tree import Repeat as Loop
-from fsa_compile.patterns.shortest_match import MOST_ALTERNATIVES, alternatives, shortest
-from fsa_compile.patterns.trailing_guards import split_guard
+from fsa_compile.patterns.shortest_match import MOST_ALTERNATIVES, alternatives, optional_end, shortest
+from fsa_compile.patterns.trailing_guards import first_character, split_guard
 from fsa_compile.unicode.code_points import NONE
 
 MAX_HEIGHT = 200
@@ -215,25 +215,50 @@ class _Terminals:
             return body
         pattern, flags = (body.pattern, body.flags) if isinstance(body, Pattern) else (self.join(body), "")
         tree = self.parsed(pattern, flags, body)
-        bare, forbidden = split_guard(tree) if self.lazy else (tree, NONE)
-        self.refuse_outlook(bare, body)
-        if self.lazy and _has_lazy(tree):
-            if forbidden != NONE:
-                self.refuse_outlook(tree, body)
-            pattern = self.shortened(pattern, flags, body)
-            self.parsed(pattern, flags, body)
+        lazy = self.lazy and _has_lazy(tree)
+        for bare, _ in split_guard(tree) if self.lazy and not lazy else [(tree, NONE)]:
+            self.refuse_outlook(bare, body)
+        if lazy:
+            return self.shortened(pattern, flags, body)
         return Pattern(self.checked_length(pattern), body.start, body.end, flags)
 
-    def shortened(self, pattern: str, flags: str, body: Expression) -> str:
-        """The pattern for what a lexer can take for this terminal: of every alternative with a lazy loop the shortest matches."""
-        out, verbose = [], "x" in flags
+    def shortened(self, pattern: str, flags: str, body: Expression) -> Expression:
+        """What a lexer can take for this terminal: of every alternative with a lazy loop the shortest matches.
+
+        What may be left out at the end, as the flags behind a closing slash, follows the shortest match of what precedes it.
+        """
+
+        def part(pattern: str) -> Pattern:
+            self.parsed(pattern, flags, body)
+            return Pattern(self.checked_length(pattern), body.start, body.end, flags)
+
+        out, branches, verbose = list[str](), list[Expression](), "x" in flags
         for alternative in alternatives(pattern, verbose=verbose) or self.too_many_alternatives(body):
-            tree = self.parsed(alternative, flags, body)
-            if _has_lazy(tree):
-                self.refuse_mixture(tree, body)
+            tail = ""
+            if _has_lazy(self.parsed(alternative, flags, body)):
+                alternative, tail = self.divided(alternative, flags, body)
+                self.refuse_mixture(self.parsed(alternative, flags, body), body)
                 alternative = shortest(alternative, verbose=verbose)
-            out.append(alternative + "\n" * verbose)
-        return "|".join(out)
+            if tail:
+                branches.append(Sequence((part(alternative), part(tail)), body.start, body.end))
+            else:
+                out.append(alternative + "\n" * verbose)
+        branches += [part("|".join(out))] if out else []
+        return branches[0] if len(branches) == 1 else Choice(tuple(branches), body.start, body.end)
+
+    def divided(self, pattern: str, flags: str, body: Expression) -> tuple[str, str]:
+        """A pattern without the greedy loops at its end that may be left out, and these, where no condition sees both."""
+        cut = optional_end(pattern, verbose="x" in flags)
+        head, tail = (_below(self.parsed(text, flags, body)) for text in (pattern[:cut], pattern[cut:]))
+        ahead = [node for node in head if isinstance(node, Look) and not node.behind]
+        if (
+            _has_lazy(tail[0])
+            or any(isinstance(node, Look | Anchor | Atomic) for node in tail)
+            or any(first_character(node.item) is None for node in ahead)
+            or _condition_at_edge(head[0], leading=False)
+        ):
+            return pattern, ""
+        return pattern[:cut], pattern[cut:]
 
     def too_many_alternatives(self, body: Expression) -> NoReturn:
         fix = "Make several terminals of it, or write its lazy loops without ?."

@@ -78,7 +78,8 @@ class Terminal:
       start, end: a place in the grammar's text that stands for it.
       automaton: over bytes until the lexicon is closed, then over symbol classes. Never accepts the empty text.
       nullable: whether the empty text belongs to the terminal besides.
-      not_before: symbols before which the lexeme may not end, by a condition at the end of the terminal (`trailing_guards`).
+      ends: alternatives with a condition at their end (`trailing_guards`): their automata, like `automaton`, and the symbols
+        before which the lexeme may not end.
       guard: by final state, symbols before which the lexeme may not end there; `longest_match` says which.
       rank: of terminals that begin together and match the same text, the one with the least rank it is.
       ties: whether another terminal may match the same text at the same place.
@@ -93,7 +94,7 @@ class Terminal:
     end: int
     automaton: Automaton
     nullable: bool
-    not_before: int = 0
+    ends: list[tuple[Automaton, int]] = dataclasses.field(default_factory=list)
     guard: dict[int, int] = dataclasses.field(default_factory=dict)
     rank: int = 0
     ties: bool = False
@@ -170,8 +171,9 @@ class Lexicon:
     def close(self) -> None:
         """Finds the symbol classes of all terminals and writes their automata over them."""
         self._forbid()
-        guards = [t.not_before for t in self.terminals]
-        masks = [WORD_BYTES, *self.apart, *guards, *(m for t in self.terminals for arcs in t.automaton.arcs for m, _ in arcs)]
+        automata = [a for t in self.terminals for a in (t.automaton, *(end for end, _ in t.ends))]
+        guards = [guard for t in self.terminals for _, guard in t.ends]
+        masks = [WORD_BYTES, *self.apart, *guards, *(m for automaton in automata for arcs in automaton.arcs for m, _ in arcs)]
         sets = list(dict.fromkeys(masks))
         width = 32 + (len(self.specials) + 7) // 8
         packed = np.frombuffer(b"".join(m.to_bytes(width, "little") for m in sets), np.uint8).reshape(len(sets), width)
@@ -181,26 +183,34 @@ class Lexicon:
         self.byte_class, self.num_classes = kind.astype(np.int32).ravel(), len(first)
         rows = np.packbits(bits[:, first], axis=1, bitorder="little")
         of_classes = {m: int.from_bytes(row.tobytes(), "little") for m, row in zip(sets, rows)}
+
+        def closed(automaton: Automaton) -> Automaton:
+            return Automaton([[(of_classes[m], q) for m, q in arcs] for arcs in automaton.arcs], automaton.final)
+
         for t in self.terminals:
-            arcs = [[(of_classes[m], q) for m, q in arcs] for arcs in t.automaton.arcs]
-            t.automaton = Automaton(arcs, t.automaton.final)
-            t.not_before = of_classes[t.not_before]
+            t.automaton, t.ends = closed(t.automaton), [(closed(end), of_classes[guard]) for end, guard in t.ends]
 
     def _forbid(self) -> None:
-        """Finds the bytes before which terminals with a condition at their end may not end."""
+        """Finds the bytes before which terminals, or alternatives, with a condition at their end may not end."""
         known: dict[CodePointSet, int | None] = {NONE: 0}
         automata = self._bytes = [t.automaton.arcs for t in self.terminals]
         for t in self.terminals:
-            forbidden = _guard(t.key, self._limits)
-            if forbidden not in known:
-                known[forbidden] = forbidden_bytes(forbidden, automata)
-            found = known[forbidden]
-            if found is None:
-                what = f"the condition at the end of {t.name} divides characters that begin with the same byte and may follow"
-                fix = r"Let it speak of ASCII only: write (?a:\b), or a class such as (?![A-Za-z0-9_])."
-                raise UnsupportedGrammarError(what, text=self._grammar.text, start=t.start, end=t.end, fix=fix)
-            begun = [k for k, token in enumerate(self.specials) if self._values.get(token, (0, False))[0] & found]
-            t.not_before = found | sum(1 << 256 + k for k in begun)
+            guards = _guards(t.key, self._limits)
+            if all(forbidden == NONE for _, forbidden in guards):
+                continue
+            for tree, forbidden in guards:
+                if forbidden not in known:
+                    known[forbidden] = forbidden_bytes(forbidden, automata)
+                found = known[forbidden]
+                if found is None:
+                    what = f"the condition at the end of {t.name} divides characters that begin with the same byte and may follow"
+                    fix = r"Let it speak of ASCII only: write (?a:\b), or a class such as (?![A-Za-z0-9_])."
+                    raise UnsupportedGrammarError(what, text=self._grammar.text, start=t.start, end=t.end, fix=fix)
+                begun = [k for k, token in enumerate(self.specials) if self._values.get(token, (0, False))[0] & found]
+                dfa = build_automaton(tree, self._limits, self._deadline)
+                if dfa is not None:
+                    end = _without_empty(to_byte_dfa(dfa, self._limits))[0]
+                    t.ends.append((end, found | sum(1 << 256 + k for k in begun)))
 
     def stands_alone(self, t: int) -> bool:
         """Whether no other terminal begins with a symbol with which this one begins."""
@@ -286,7 +296,7 @@ def terminal_dfa(grammar: Grammar, node: Reference | SpecialToken, limits: Compi
     """
     key = Lexicon(grammar, {}, limits, deadline)._key(grammar.rules[str(node.name)].body, ())
     dfa = byte_dfa_of(key, limits, deadline)
-    if dfa is None or _guard(key, limits) != NONE:
+    if dfa is None or any(forbidden != NONE for _, forbidden in _guards(key, limits)):
         what = "it has no text" if dfa is None else "a condition on what follows cannot be kept where tokens are counted"
         raise UnsupportedGrammarError(what, text=grammar.text, start=node.start, end=node.end, fix="Change the terminal.")
     return dfa
@@ -315,11 +325,11 @@ def automaton_of(key: Key, limits: CompileLimits, deadline: Deadline) -> tuple[A
     return _cache.get((key, limits), made)
 
 
-def _guard(key: Key, limits: CompileLimits) -> CodePointSet:
-    """The characters that a condition at the end of a terminal forbids to follow."""
+def _guards(key: Key, limits: CompileLimits) -> list[tuple[syntax_tree.Node, CodePointSet]]:
+    """The alternatives of a terminal, and what a condition at their end forbids to follow."""
     if key[0] in ("bounded", "tempered"):
-        return _guard(key[1], limits)
-    return split_guard(_tree(key, limits))[1] if key[0] == "pattern" else NONE
+        return _guards(key[1], limits)
+    return split_guard(_tree(key, limits)) if key[0] == "pattern" else []
 
 
 def text_automaton(data: bytes) -> tuple[Automaton, bool]:
@@ -334,9 +344,11 @@ def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa 
     """The language of a terminal expression; None when it has no member."""
     if key[0] == "tempered":
         return byte_dfa_of(key[1], limits, deadline)
-    if not any(part[0] in ("free", "chunks", "bounded") for part in _parts(key)):
+    if key[0] == "pattern" or not any(map(_stands_alone, _parts(key))):
         tree = _tree(key, limits)
-        dfa = build_automaton(split_guard(tree)[0] if key[0] == "pattern" else tree, limits, deadline)
+        if key[0] == "pattern":
+            tree = syntax_tree.Alternate([bare for bare, _ in split_guard(tree)], 0, 0)
+        dfa = build_automaton(tree, limits, deadline)
         return None if dfa is None else to_byte_dfa(dfa, limits)
     if key[0] == "free":
         return _free_text(key[1], limits)
@@ -357,6 +369,11 @@ def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa 
                 whole = algebra.combine("+" if key[0] == "sequence" else "|", whole, one, limits, deadline)
         return whole
     return _repeated_free_text(key, limits, deadline)
+
+
+def _stands_alone(part: Key) -> bool:
+    """Whether a part of a terminal is compiled without the others: conditions of a shortest match do not see what follows it."""
+    return part[0] in ("free", "chunks", "bounded") or (part[0] == "pattern" and part[1].startswith("(?!"))
 
 
 def _repeated_free_text(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:

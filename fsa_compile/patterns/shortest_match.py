@@ -13,6 +13,7 @@ _HEADER = re.compile(r"\((?:\?(?:P?<[^\W\d]\w*>|(?P<flags>[aimsux]*)(?:-[imsx]+)
 _OTHER_HEADER = re.compile(r"\(\?(?:<?[=!]|>)").match
 _QUANTIFIED = re.compile(r"[*+?{]").match
 _QUANTIFIED_VERBOSE = re.compile(r"(?:\s|#(?:[^\\\n]|\\.)*\n)*[*+?{]", re.DOTALL).match
+_QUANTIFIER = re.compile(r"(?P<optional>[*?]|\{0*,\d*\})(?P<mode>[?+]?)|(?:\+|\{\d+(?:,\d*)?\})[?+]?").match
 _COMMENT = re.compile(r"\(\?#(?:[^\\)]|\\.)*\)|#(?:[^\\\n]|\\.)*", re.DOTALL).match
 _CLASS = re.compile(r"\[\^?\]?(?:[^\]\\]|\\.)*\]", re.DOTALL).match
 
@@ -67,6 +68,25 @@ def shortest(pattern: str, *, verbose: bool) -> str:
     """A pattern for the matches that do not begin with a shorter match."""
     inner = pattern + "\n" * verbose  # ends a comment
     return f"(?!(?:{inner})(?s:.))(?:{inner})"
+
+
+def optional_end(pattern: str, *, verbose: bool) -> int:
+    """Where the greedy loops begin with which a pattern ends and that may be left out; its length where it ends in none."""
+    cut, begin, depth, at = None, None, 0, 0  # begin: of an item that nothing repeats, so far
+    while at < len(pattern):
+        found = _QUANTIFIER(pattern, at) if begin is not None and not depth else None
+        if found:
+            cut = None if not found["optional"] or found["mode"] else begin if cut is None else cut
+            begin, at = None, found.end()
+        elif verbose and not depth and (pattern[at].isspace() or pattern[at] == "#"):
+            at = _after_item(pattern, at, verbose)
+        else:
+            if not depth:
+                cut, begin = None if begin is not None else cut, at
+            opens = pattern[at] == "(" and not pattern.startswith("(?#", at)
+            depth += opens - (pattern[at] == ")")
+            at = at + 1 if opens else _after_item(pattern, at, verbose)
+    return len(pattern) if cut is None or begin is not None else cut
 
 
 def _groups(pattern: str, verbose: bool) -> list[_Group]:

@@ -24,39 +24,42 @@ _LEADS += [(b, interval(max(b - 0xE0 << 12, 0x800), (b - 0xDF << 12) - 1)) for b
 _LEADS += [(b, interval(max(b - 0xF0 << 18, 0x10000), min((b - 0xEF << 18) - 1, 0x10FFFF))) for b in range(0xF0, 0xF5)]
 
 
-def split_guard(tree: Node) -> tuple[Node, CodePointSet]:
-    """A terminal's tree without the condition at its end, and the characters that the condition forbids to follow.
+def split_guard(tree: Node) -> list[tuple[Node, CodePointSet]]:
+    """A terminal's tree without the conditions at its end, and the characters that they forbid to follow.
 
     Conditions of other kinds stay where they are, and nothing is forbidden.
+
+    Returns:
+      a part of the tree for each set of forbidden characters: alternatives may end in conditions of their own.
     """
     match tree:
         case Alternate(branches=branches):
-            found = [split_guard(branch) for branch in branches]
-            if found and all(forbidden == found[0][1] for _, forbidden in found):
-                return Alternate([bare for bare, _ in found], tree.start, tree.end), found[0][1]
+            found: dict[CodePointSet, list[Node]] = {}
+            for branch in branches:
+                for bare, forbidden in split_guard(branch):
+                    found.setdefault(forbidden, []).append(bare)
+            return [(Alternate(bares, tree.start, tree.end), forbidden) for forbidden, bares in found.items()]
         case Concat(items=[*items, last]):
             before = Concat(items, tree.start, tree.end)
-            forbidden = _forbidden(last, before)
-            if forbidden is not None:
-                bare, more = split_guard(before)
-                return bare, union(forbidden, more)
-            bare, forbidden = split_guard(last)
-            return Concat([*items, bare], tree.start, tree.end), forbidden
-    return tree, NONE
+            forbids = _forbidden(last, before)
+            if forbids is not None:
+                return [(bare, union(forbids, more)) for bare, more in split_guard(before)]
+            return [(Concat([*items, bare], tree.start, tree.end), forbidden) for bare, forbidden in split_guard(last)]
+    return [(tree, NONE)]
 
 
 def _forbidden(condition: Node, before: Node) -> CodePointSet | None:
     """What a condition forbids to follow; None when it is no such condition."""
     match condition:
         case Look(item=item, behind=False, negative=True):
-            return _first_character(item)
+            return first_character(item)
         case Anchor(kind="word boundary", word=word):
             last = _last_characters(before)
             return word if last is not None and intersection(last, complement(word)) == NONE else None
     return None
 
 
-def _first_character(tree: Node) -> CodePointSet | None:
+def first_character(tree: Node) -> CodePointSet | None:
     """The characters with one of which a text must begin to match the tree; None when that does not decide it."""
     match tree:
         case Chars(members=members):
@@ -64,12 +67,12 @@ def _first_character(tree: Node) -> CodePointSet | None:
         case Text(text=text) if len(text) == 1:
             return single(ord(text))
         case Repeat(item=item, low=1) | Atomic(item=item):
-            return _first_character(item)
+            return first_character(item)
         case Alternate(branches=branches):
-            sets = [_first_character(branch) for branch in branches]
+            sets = [first_character(branch) for branch in branches]
             return union(*(s for s in sets if s is not None)) if None not in sets else None
         case Concat(items=[first, *rest]) if all(isinstance(item, Repeat) and item.low == 0 for item in rest):
-            return _first_character(first)
+            return first_character(first)
     return None
 
 

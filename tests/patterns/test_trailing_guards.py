@@ -41,6 +41,10 @@ def lark_accepts(judge: lark.Lark, text: str) -> bool:
         (r"(?:x|yx)(?!x|y+|[z,])", "[xyz,]|[.]", "xyz,."),
         (r"é(?![é-ü])", "é|ê|[.]", "éê."),
         (r"a\b(?![.])", "[.]|,|b", "ab.,"),
+        (r"[+*]|[?](?![a-z])", "[a-z]|[?]|,", "+?a,"),
+        (r"1[01]*|0(?![1-9])", "[0-9]|[.]", "012."),
+        (r"x(?:y(?!z)|z(?!y))|y(?!y)", "[xyz]|,", "xyz,"),
+        (r"(?:ab|b(?!a))|a(?![bc])", "a|b|c", "abc"),
     ],
 )
 def test_what_may_follow_is_what_re_lets_follow(terminal: str, rest: str, letters: str) -> None:
@@ -109,7 +113,6 @@ def test_without_a_lexer_they_are_refused() -> None:
     [
         (r"ab(?![x-z])", "xyz"),
         ("a(?!x)|b(?!x)", "x"),
-        ("a(?!x)|b(?!y)", ""),
         ("a(?!x+|y)", "xy"),
         ("a(?!xy)", ""),
         ("a(?!x*)", ""),
@@ -118,12 +121,18 @@ def test_without_a_lexer_they_are_refused() -> None:
     ],
 )
 def test_split_guard(pattern: str, forbidden: str) -> None:
-    tree, (ascii_, wide) = split_guard(parse(pattern))
+    ((tree, (ascii_, wide)),) = split_guard(parse(pattern))
     assert "".join(chr(b) for b in range(128) if ascii_ >> b & 1) == forbidden
     assert not wide
     if forbidden:
         assert "Look" not in repr(tree)
         assert "Anchor" not in repr(tree)
+
+
+def test_alternatives_with_conditions_of_their_own() -> None:
+    found = split_guard(parse("a(?!x)|b(?:c(?!y)|d)|e(?!x)"))
+    assert {forbidden[0] for _, forbidden in found} == {1 << ord("x"), 1 << ord("y"), 0}
+    assert not any("Look" in repr(tree) for tree, _ in found)
 
 
 def test_forbidden_bytes_of_wide_characters() -> None:
