@@ -45,7 +45,8 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     ),
     "sql": ("SELECT a FROM t INDEXED BY i", "SELECT a -- b", "SELECT 'a' IS DISTINCT FROM b"),
     "typescript": (
-        "x = a >\n b\n", "x = a<b\n", "x = y as T ? a : b\n", "x = f<T>\n", "x = a! = b\n", "f = (a?) => b\n", "f = (a): (T) => U => b\n",
+        "x = a >\n b\n", "x = a<b\n", "x = y as T ? a : b\n", "x = y as T && z\n", "x = y as T + z\n", "x = y as <A>(b: A) => T\n",
+        "interface A<in out T> { }\n", "x = f<T>\n", "x = a! = b\n", "f = (a?) => b\n", "f = (a): (T) => U => b\n",
         "f = (a): T extends U ? V : W => b\n", "x = y ? (a: T) => b : c\n", "x = y ? (a): b => c : d\n", "declare const x: T\n",
         "namespace A { }\n", "class A { [k: string]: T }\n", "let x: (T)\n", "type F = ({ a }: T) => U\n",
         "type A = T extends [infer U extends V] ? U : V\n", 'let x: import("a").B\n', "@a class B { }\n", "let x\n: T\n", "x = <T>y\n",
