@@ -234,6 +234,10 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'abstract class Shape<T> extends Base<T> implements Drawable, Other<T[]> {\n  private readonly name: string = "a"\n  protected static count = 0;\n  x!: number\n  y?: T;\n  constructor(public id: number, private readonly tag?: string) { super() }\n  abstract area(): number\n  abstract label(prefix: string): string;\n  static of<U>(x: U): U { return x }\n  get size(): number { return 1 }\n  set size(value: number) { this.x = value }\n  async load(): Promise<void> { }\n}\n',
         'let x: number = 1, y: string\nconst f: (a: number, b?: string) => void = g\nvar m: Map<string, Array<number>> = new Map()\nlet t: [a: number, b?: string, ...rest: boolean[]] = u\nlet v: typeof x.y | keyof T | T["a"][number] | `a${string}b` | -1 | null\n',
         'type C<T> = T extends (infer U)[] ? U : T extends () => infer R ? R : never\ntype M<T> = { readonly [K in keyof T as `x${K}`]?: T[K] }\ntype N = new (...args: any[]) => object\ntype P = { -readonly [K in A]-?: B; }\n',
+        'const a = x as T, b = { y } as const, c = z! as unknown as Map<string, T[]>\nconst d = [1, 2] as const satisfies readonly number[]\nlet e = a! + b!.c![0]!.d(x!) * (f as number) - g, h = i as () => T\nj = k && l as T |\n  U\nl as T\nm(n) satisfies A | B;\n(o || p) as [1, -2]\nexport default { } satisfies T\n',
+        'const m = new Map<string, Set<number>>(), n = f<T>(x), o = a.b<U, V[]>(y)?.c<W>(z)?.<P>(q), p = tag<X>`a`\ng<\n  A,\n  B\n>(m < n, o<p>(q), r < 2, s << 1, t <= u)\nclass S extends Base<T>("a")<U>({}) {}\n',
+        'import type { A, B as C } from "x"\nimport type D from "y";\nimport type * as E from "z"\nimport { type F, type G as H, i, type as j } from "w"\nexport type { A, type D }\nexport type { J, K as default } from "v"\nexport type * as L from "u"\nexport type * from "t";\nexport { type M, n } from "s"\n',
+        'f = (a: T, b?: U, { c }: V = {}, ...d: W[]): a is X => a, g = async (a: T): Promise<U> => { }, h = <T, U = V>(a: T): asserts a => { }\ni = async <T>(a) => a, j = (): { a: T } | U[] => k(({ l }: T) => l ? (m) : n => o, (p) ? { q } : r ? (s: T) => { } : (t): u => v)\n',
         'function isText(x: unknown): x is string { return typeof x === "string" }\nfunction check(x: any): asserts x is string { }\nfor (let i: number = 0; i < 3; i++) { }\ntry { } catch (e: unknown) { }\nexport type Q = [A?, ...B[]]\n',
         ),
         (
@@ -242,6 +246,11 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'function f(x?: number = ) { }', 'type X = () | string\n', 'type X = string | () => void\n', 'let x: T extends U\n',
         'type X<T = > = 1\n', 'let x: a.\n', 'let x: [\n', 'let x: {a b}\n', 'let x: keyof\n', 'type X = readonly\n',
         'let x: typeof 1\n', 'let x: x is T\n', 'type T = { [K in A }\n',
+        'x = y as\n', 'x = y as T z\n', 'x = y as T = z\n', 'x = y as T < z\n', 'x = y as T ? +a : b\n', 'x = y!z\n',
+        'x = a as T | f(1)\n', 'x = a as T\n | f(1)\n', 'x = y as T << 1\n', 'f(a < b >\n c)\n', 'x = -a<b>(c) ** d\n',
+        'import { type type type } from "x"\n', 'import { type default } from "x"\n', 'export type A from "x"\n', 'yield as T\n',
+        'x = y ? (a: T) => (b) : c => d\n', 'f = (a: T = ) => b\n', 'x = (a: T)\n', 'x = (a?: T)\n', 'x = (a): T\n', 'x = <T>\n',
+        'x = <T>(b: T) : U\n', 'x = (a): (T) => d\n', 'x = (a?)\n',
         ),
     ),
 }
