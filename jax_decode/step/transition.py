@@ -22,7 +22,6 @@ from jax_decode.step.parallel_stacks import by_rows, with_all_stacks
 from jax_decode.step.popping import along, below, kept, num_kept, popped
 from jax_decode.step.stack import (
     Cells,
-    Known,
     Sources,
     Under,
     accepts,
@@ -128,10 +127,9 @@ def advance(
         return _concluded(state, tokens, _Moved(nothing, nothing, **_fields(after)))
     at = located(tables, state) if at is None and tables.stacks == 1 else at
     if at is not None and at.known is not None:
-        return _by_lanes(tables, state, tokens, at, at.known)
-    if tables.stacks > 1:
-        return _concluded(state, tokens, by_rows(tables, _moved, state, tokens))
-    return _concluded(state, tokens, _moved(tables, state, tokens, at))
+        return _by_lanes(tables, state, tokens, at)
+    moved = by_rows(tables, _moved, state, tokens) if tables.stacks > 1 else _moved(tables, state, tokens, at)
+    return _concluded(state, tokens, moved)
 
 
 def _concluded(state: ConstraintState, tokens: jax.Array, moved: _Moved) -> ConstraintState:
@@ -169,13 +167,12 @@ def _fields(state: ConstraintState) -> dict[str, jax.Array]:
     return {name: getattr(state, name) for name in _MOVED}
 
 
-def _by_lanes(
-    tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources, known: Known
-) -> ConstraintState:
+def _by_lanes(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources) -> ConstraintState:
     """`advance` by kernels of one row in every lane; bit rows and cells, and arcs that are too many, are read outside."""
     batch, token = len(tokens), jnp.clip(tokens, 0, tables.vocab_size - 1)
     word, plane = (x[:, None] for x in tables.columns.place(token))
-    bits = read(tables.rows, known.row, jnp.broadcast_to(word, known.row.shape))
+    assert at.known is not None
+    bits = read(tables.rows, at.known.row, jnp.broadcast_to(word, at.known.row.shape))
     searched = not tables.search_depth or in_lanes(tables.arcs)
     small = dataclasses.replace(state, cell=jnp.zeros((batch, 0), jnp.int32))
     rows = (small, at, tokens, bits, plane)
@@ -199,9 +196,6 @@ def _by_lanes(
     return dataclasses.replace(state, cell=cell, **by_lanes(_last_row, tables, (small, at, tokens, moved, alloc, below_top)))
 
 
-_CHANGED = ("node", "top", "register", "alloc", "sources", "remaining", "status")
-
-
 def _group_of(at: Sources, bits: jax.Array, plane: jax.Array) -> tuple[jax.Array, jax.Array]:
     """What `_only_group` returns of the groups that are known, by the words with the bit of the row's token."""
     assert at.known is not None
@@ -214,8 +208,7 @@ def _regular_row(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
     """What `advance` changes in rows of regular constraints; `found`: where arcs lead to, if that is known."""
     state, at, tokens, bits, plane, found = rows
     group, _ = _group_of(at, bits, plane)
-    (node,) = fields(tables.groups, (GROUP_NEXT,), jnp.maximum(group - 1, 0))
-    node = jnp.where(group > 0, node, 0)[:, 0]
+    node = jnp.where(group > 0, *fields(tables.groups, (GROUP_NEXT,), jnp.maximum(group - 1, 0)), 0)[:, 0]
     if found is None and tables.search_depth:
         found = _of_arcs(tables, at.record, jnp.clip(tokens, 0, tables.vocab_size - 1))
     node = node if found is None else jnp.maximum(node, found)
@@ -255,7 +248,8 @@ def _last_row(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
         after = dataclasses.replace(after, sources=kept(tables, along(tables, after.node, begin, after.register, *below_top)))
     complete = accepts(tables, places_of(tables, after))
     after = _concluded(state, tokens, _Moved(accepts(tables, at), complete, **_fields(after)))
-    return {name: getattr(after, name) for name in _CHANGED if getattr(after, name).size}
+    changed = ("node", "top", "register", "alloc", "sources", "remaining", "status")
+    return {name: getattr(after, name) for name in changed if getattr(after, name).size}
 
 
 def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources | None = None) -> _Moved:
