@@ -24,7 +24,7 @@ from jax_decode.kernels.target import compiled_for, target
 
 TARGET = "lanes"
 """What functions of one row are traced for."""
-MOST_ENTRIES = 1 << 15
+MOST_ENTRIES = 1 << 14
 """Of a table: every read looks at all of it, 128 entries at a time."""
 _SUBLANES, _UNROLLED = 8, 32
 
