@@ -287,6 +287,7 @@ _ARRANGED: dict[str, Callable[..., Any]] = {
     "reshape": lambda eqn, x: x.reshape(eqn.params["new_sizes"]),
     "slice": _slice,
     "squeeze": lambda eqn, x: x.reshape(eqn.outvars[0].aval.shape),
+    "stack": lambda eqn, *x: np.stack(x, eqn.params["axis"]),
     "transpose": lambda eqn, x: x.transpose(eqn.params["permutation"]),
 }
 _MAX, _MIN = _both(np.maximum, jnp.maximum), _both(np.minimum, jnp.minimum)
