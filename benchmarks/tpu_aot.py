@@ -55,6 +55,8 @@ MOST_TEMPORARIES = 1 << 20
 """Bytes; with a stack, the union of the sources' bit rows may be written out once on top."""
 CLOCK_HZ = 1.5e9
 BYTES_PER_SECOND = 819e9
+OF_ANY_OPERATION = 1800
+"""Cycles that XLA's estimates have for the smallest operation."""
 DUMP = Path(os.environ["TPU_AOT_DUMP"])
 RESULTS = Path(__file__).parent / "results" / "tpu_aot.json"
 
@@ -147,22 +149,27 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
     return out
 
 
-def kernel_cycles(text: str, batch: int, vocab_size: int) -> list[int]:
-    """Of every pass over the logits by a kernel: its instructions, or its bytes if those take longer."""
+def kernel_cycles(text: str, batch: int, vocab_size: int) -> tuple[list[int], list[int]]:
+    """Of every pass over the logits by a kernel: its instructions, or its bytes if those take longer. Of every kernel of one row
+    in every lane: its instructions, of which none is repeated here, and what XLA counts for any operation besides."""
     num_words = words_for(vocab_size)
     height, block = block_of(batch, vocab_size, num_words, 4)
     steps = -(-batch // height) * (num_words // block)
     turns = [1, steps, steps * block // LANES]
     bytes_read = batch * vocab_size * 4
     calls = re.findall(r'%([\w.]+) = [^\n]*custom_call_target="tpu_custom_call"[^\n]*"body":"([^"]*)"', text)
-    cycles = []
-    for _, body in calls:  # equal kernels are compiled once, under one of their names or none
+    passes, of_rows = [], []
+    for own, body in calls:  # equal kernels are compiled once, under one of their names or none
         names = [*(name for name, other in calls if other == body), "custom-call"]
         found = [[p for p in DUMP.glob(f"*-{name}-*-final_bundles.txt") if "schedule" not in p.name] for name in names]
         [path] = next(filter(None, found))
         depths = re.findall(r"^\s*0x[0-9a-f]+\s+(?:\w\w)?\s*:\s*(>*)\s*\{", path.read_text(errors="replace"), re.MULTILINE)
-        cycles.append(max(sum(turns[len(d)] for d in depths), int(bytes_read / BYTES_PER_SECOND * CLOCK_HZ)))
-    return cycles
+        if own.startswith("lanes_"):
+            assert not any(depths), "a table of so many entries is read in a loop"
+            of_rows.append(len(depths) + OF_ANY_OPERATION)
+        else:
+            passes.append(max(sum(turns[len(d)] for d in depths), int(bytes_read / BYTES_PER_SECOND * CLOCK_HZ)))
+    return passes, of_rows
 
 
 def operations(text: str) -> int:
@@ -175,13 +182,14 @@ def operations(text: str) -> int:
 def measured(compiled: Any, batch: int, vocab_size: int) -> dict[str, Any]:
     """What the compiler says of a program."""
     text = compiled.as_text()
-    kernels = kernel_cycles(text, batch, vocab_size)
-    cycles = sum(int(c) for c in re.findall(r'"estimated_cycles":"(\d+)"', text)) + sum(kernels)
+    kernels, of_rows = kernel_cycles(text, batch, vocab_size)
+    cycles = sum(int(c) for c in re.findall(r'"estimated_cycles":"(\d+)"', text)) + sum(kernels) + sum(of_rows)
     return {
         "temporaries_bytes": compiled.memory_analysis().temp_size_in_bytes,
         "estimated_cycles": cycles,
         "estimated_us": round(cycles / CLOCK_HZ * 1e6, 1),
         "kernels_us": [round(c / CLOCK_HZ * 1e6, 1) for c in kernels],
+        "row_kernels_us": [round(c / CLOCK_HZ * 1e6, 1) for c in of_rows],
         "operations": operations(text),
         "host_operations": sorted(set(HOST_OPERATIONS.findall(text))),
     }

@@ -20,9 +20,8 @@ from jax_decode.errors import DecodeError
 from jax_decode.sampling.samplers import Sampler
 from jax_decode.sampling.sampling import among, checked, choose, sample
 from jax_decode.step.forking import fork_cache
-from jax_decode.step.masking import mask_parts
+from jax_decode.step.masking import located, mask_parts
 from jax_decode.step.packing import PackedState, packed, unpacked
-from jax_decode.step.stack import sources
 from jax_decode.step.state import ConstraintState
 from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables
@@ -144,7 +143,7 @@ def _choose(
     if tables is None:
         choice, at = sample(sampler, carry.logits, keys, counter, with_raw=with_raw), None
     else:
-        at = sources(tables, state) if tables.stacks == 1 else None  # found once for the mask and the step
+        at = located(tables, state) if tables.stacks == 1 else None  # found once for the mask and the step
         allowed = among(carry.logits, mask_parts(tables, state, at), tables.columns)
         choice = choose(sampler, allowed, keys, counter, with_raw=with_raw)
     token = checked(choice.token, carry.logits)

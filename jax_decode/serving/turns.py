@@ -20,8 +20,7 @@ from jax_decode.sampling.samplers import Sampler
 from jax_decode.sampling.sampling import among, checked, choose
 from jax_decode.serving.rows import put_row
 from jax_decode.step.forking import row_axes
-from jax_decode.step.masking import mask_parts
-from jax_decode.step.stack import sources
+from jax_decode.step.masking import located, mask_parts
 from jax_decode.step.state import ConstraintState, Status
 from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables
@@ -129,7 +128,7 @@ def turn(
         if tables is None:
             at, allowed = None, among(rows.logits, None, Columns(words_for(rows.logits.shape[1])))
         else:
-            at = sources(tables, state) if tables.stacks == 1 else None
+            at = located(tables, state) if tables.stacks == 1 else None
             allowed = among(rows.logits, mask_parts(tables, state, at), tables.columns)
         token = checked(choose(sampler, allowed, rows.keys, rows.count, with_raw=False).token, rows.logits)
         taken = jnp.where(state.running, token, -1)

@@ -6,6 +6,7 @@ and `mask_logits` are the general, slower form for a user's own sampling code.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,12 +20,13 @@ from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import fields, joined, last_of, places, read, unstacked, whole
+from jax_decode.kernels.lanes import by_lanes, in_lanes
 from jax_decode.kernels.placement import rows_may_stand_last
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
 from jax_decode.step.parallel_stacks import by_rows
-from jax_decode.step.stack import Sources, accepts, shortest, sources, stack_at, without_twins
+from jax_decode.step.stack import Known, Sources, accepts, places_of, shortest, sources, stack_at, without_twins
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.canonical import BOUNDED, canonical_words
 from jax_decode.tables.concatenation import (
@@ -36,6 +38,9 @@ from jax_decode.tables.concatenation import (
     ARC_OFFSET,
     ARC_TOKEN,
     FREE,
+    GROUP_COUNT,
+    GROUP_OFFSET,
+    GROUP_ROW,
     LEVEL_COST,
     LEVEL_COUNT,
     LEVEL_NEED,
@@ -70,11 +75,39 @@ class MaskParts(NamedTuple):
         return found if self.inverse is None else (*found, self.inverse)
 
 
+def located(tables: ConstraintTables, state: ConstraintState) -> Sources:
+    """All sources of every row, for mask and step; in a TPU's program that has kernels, with what is known before the token."""
+    if not (of_one_stack(tables) and in_lanes(tables.nodes, tables.levels, tables.groups)):
+        return sources(tables, state)
+    record, known = by_lanes(_located_row, tables, dataclasses.replace(state, cell=jnp.zeros((len(state.status), 0), jnp.int32)))
+    at, nothing = places_of(tables, state), jnp.zeros_like(record[ACCEPT])
+    return at._replace(record=tuple(record.get(column, nothing) for column in range(8)), slope=nothing, known=known)
+
+
+def _located_row(tables: ConstraintTables, state: ConstraintState) -> tuple[dict[int, jax.Array], Known]:
+    """What is known of a row before its token, and the columns of its nodes that are asked for besides."""
+    at = sources(tables, state)
+    cost, need = limits(tables, state, at)
+    slots = places(tables.max_groups, state.status.shape)
+    groups = joined(at.record[GROUP_COUNT], slots, at.record[GROUP_OFFSET])
+    (row,) = fields(tables.groups, (GROUP_ROW,), groups.place)
+    accepted = accepts(tables, at)[:, None].astype(jnp.int32)
+    found = Known(accepted, mask_rows(tables, state, at), cost, need, groups.exists.astype(jnp.int32), *groups[1:], row)
+    asked = (ARC_OFFSET, ARC_COUNT, LEVEL_COUNT) if tables.search_depth else (LEVEL_COUNT,)
+    return {column: at.record[column] for column in (*asked, ACCEPT)}, found
+
+
+def of_one_stack(tables: ConstraintTables) -> bool:
+    """Whether rows are worked on by kernels of one row in every lane: constraints of a single stack or none."""
+    others = (tables.pairs, tables.filter, tables.items)
+    return tables.stacks == 1 and not tables.key_words and all(x is None for x in others)
+
+
 def mask_parts(tables: ConstraintTables, state: ConstraintState, at: Sources | None = None) -> MaskParts:
     """Both parts of the mask; `at`: the rows' sources, where they are known and `tables.stacks` is 1."""
     if tables.stacks > 1:
         return parts_at(*by_rows(tables, _mask_arrays, state))
-    at = sources(tables, state) if at is None else at
+    at = located(tables, state) if at is None else at
     rows = mask_rows(tables, state, at)
     if tables.pairs is not None and tables.filter is not None:
         together, apart = canonical_words(tables.pairs, tables.filter, state.canonical, tables.columns, _unless(tables, state))
@@ -117,6 +150,8 @@ def budget(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax
 
 def limits(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array | None]:
     """What the tokens of every source may cost and need, int32[B, S] each (no need without stacks)."""
+    if at.known is not None:
+        return at.known.cost, at.known.need
     most = budget(tables, state, at)[:, None]
     if not tables.has_stack:
         return jnp.broadcast_to(most, at.node.shape), None
@@ -125,6 +160,8 @@ def limits(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tup
 
 def mask_rows(tables: ConstraintTables, state: ConstraintState, at: Sources) -> jax.Array:
     """Indices of each row's bit rows, int32[B, S]: of every source the last level within the limits, 0 (empty) for none."""
+    if at.known is not None:
+        return at.known.rows
     at = without_twins(tables, at)
     cost, need = limits(tables, state, at)
     if tables.only_items:  # one record is all that can be asked for
@@ -213,7 +250,7 @@ def candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Ar
 
 def listed(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
     """What `candidates` returns, for rows all of which have one stack, or K."""
-    accepted = accepts(tables, at)[:, None]
+    accepted = accepts(tables, at)[:, None] if at.known is None else at.known.accepted != 0
     token, allowed = state.stop_ids, jnp.broadcast_to(accepted, state.stop_ids.shape)
     if tables.max_candidates:
         own = _listed_arcs if tables.search_depth else _listed_items  # no arcs at all: only sets of items have lists

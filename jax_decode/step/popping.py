@@ -79,17 +79,34 @@ def _popped_at_once(
     """`popped` without sets of keys from node, where its children begin, top and register, for a TPU: only what the next pop
     depends on is read pop by pop, and all else by one operation."""
     node, begin, top, register = start
+    return along(tables, node, begin, register, *below(tables, cell, top))
+
+
+def below(tables: ConstraintTables, cell: jax.Array, top: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+    """The D + 1 cells from the top int32[B, K] downwards, and their columns, int32[B, C, K * (D + 1)]."""
     tops, own = [top], jnp.arange(len(cell), dtype=jnp.int32)[:, None]
     for _ in range(tables.max_pops):
         tops.append(read(cell, own, tops[-1] * tables.cell_width + PARENT))
+    return tops, jnp.moveaxis(_columns_at(tables, cell, stacked(tops).reshape(len(cell), -1)), 0, 1)
+
+
+def along(
+    tables: ConstraintTables,
+    node: jax.Array,
+    begin: jax.Array,
+    register: jax.Array,
+    tops: Sequence[jax.Array],
+    columns: jax.Array,
+) -> list[jax.Array]:
+    """What `popped` returns of what `below` found; `begin`: where the children of a node begin."""
     every = stacked(tops)
-    columns = [x.reshape(every.shape) for x in cells_at(tables, cell, every.reshape(len(cell), -1))]
-    symbol, exists = columns[SYMBOL][..., :-1], every[..., :-1] > 0
+    column = [columns[:, i].reshape(every.shape) for i in range(columns.shape[1])]
+    symbol, exists = column[SYMBOL][..., :-1], every[..., :-1] > 0
     nodes = jnp.concatenate([node[..., None], children_along(tables, begin, symbol, exists)[0]], -1)
-    registers = jnp.concatenate([register[..., None], columns[REGISTER][..., :-1]], -1)
+    registers = jnp.concatenate([register[..., None], column[REGISTER][..., :-1]], -1)
     there = nodes > 0
-    found = (every, columns[COST], columns[DEPTH], registers, columns[CONTEXT])
-    return [field.reshape(len(cell), -1) for field in (nodes, *(jnp.where(there, field, 0) for field in found))]
+    found = (every, column[COST], column[DEPTH], registers, column[CONTEXT])
+    return [field.reshape(len(node), -1) for field in (nodes, *(jnp.where(there, field, 0) for field in found))]
 
 
 def children_along(
@@ -128,8 +145,11 @@ def kept(tables: ConstraintTables, found: Sequence[jax.Array]) -> jax.Array:
 
 def cells_at(tables: ConstraintTables, cell: jax.Array, index: jax.Array) -> tuple[jax.Array, ...]:
     """The columns of cells at indices int32[B, n]."""
+    return unstacked(_columns_at(tables, cell, index))
+
+
+def _columns_at(tables: ConstraintTables, cell: jax.Array, index: jax.Array) -> jax.Array:
     width = tables.cell_width
     batch = jnp.arange(cell.shape[0], dtype=jnp.int32)[None, :, None]
     columns = jnp.arange(width, dtype=jnp.int32)[:, None, None]
-    found = read(cell, batch, index[None] * width + columns, rows=1)
-    return unstacked(found)
+    return read(cell, batch, index[None] * width + columns, rows=1)

@@ -41,6 +41,23 @@ from jax_decode.tables.stack_layout import (
 from jax_decode.tables.tables import ConstraintTables
 
 
+class Known(NamedTuple):
+    """What a kernel has found of rows before their tokens, int32; see `masking.located`.
+
+    accepted: [B, 1]; rows: [B, S], of `mask_rows`; cost, need: [B, S], of `limits`; need is None without stacks. exists, place,
+    source, row: [B, G], the groups of all sources as a list like `Joint`, and their bit rows.
+    """
+
+    accepted: jax.Array
+    rows: jax.Array
+    cost: jax.Array
+    need: jax.Array | None
+    exists: jax.Array
+    place: jax.Array
+    source: jax.Array
+    row: jax.Array
+
+
 class Sources(NamedTuple):
     """The nodes whose tokens a row may take, int32[B, S]; S = K * (D + 1), those of one configuration together.
 
@@ -50,6 +67,7 @@ class Sources(NamedTuple):
     of `ConstraintTables.nodes`. item: int32[B], where rows stand in a trie of items, -1 elsewhere; None without tries. ends:
     bool[B], whether the tokenizer's filter lets a text end; None without one. carried: int32[B, *], the sources' numbers as a
     state carries them, before any were doubled; None without stacks. slope: int32[B, S], what counters add to costs, or 0.
+    known: what a kernel has found of them, if it did; then slopes are left out, and of the records what nothing asks for.
     """
 
     node: jax.Array
@@ -64,6 +82,7 @@ class Sources(NamedTuple):
     ends: jax.Array | None = None
     carried: jax.Array | None = None
     slope: jax.Array | int = 0
+    known: Known | None = None
 
 
 class Cells(NamedTuple):

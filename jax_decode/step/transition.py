@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jax_decode.errors import named_arguments
+from jax_decode.kernels import lanes
 from jax_decode.kernels.gather import Joint, fields, joined, largest, picked, places, read, stacked, whole
+from jax_decode.kernels.lanes import by_lanes, in_lanes
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
-from jax_decode.step.masking import budget
+from jax_decode.step.masking import budget, located
 from jax_decode.step.parallel_stacks import by_rows, with_all_stacks
-from jax_decode.step.popping import kept, num_kept, popped
+from jax_decode.step.popping import along, below, kept, num_kept, popped
 from jax_decode.step.stack import (
     Cells,
     Sources,
@@ -53,7 +55,7 @@ from jax_decode.tables.concatenation import (
     SEARCH_FANOUT,
 )
 from jax_decode.tables.items import child, node_in
-from jax_decode.tables.stack_layout import NEED, PARALLEL
+from jax_decode.tables.stack_layout import DELTA_OFFSET, NEED, PARALLEL
 from jax_decode.tables.tables import ConstraintTables
 
 
@@ -119,25 +121,28 @@ def advance(
       DecodeError: while tracing, for arguments that do not go together; says what to pass.
     """
     check_advance(tables, state, tokens)
+    if tables is None:
+        nothing = jnp.zeros_like(state.running)
+        after = dataclasses.replace(state, node=jnp.where(tokens >= 0, FREE, 0)[:, None])
+        return _concluded(state, tokens, _Moved(nothing, nothing, **_fields(after)))
+    at = located(tables, state) if at is None and tables.stacks == 1 else at
+    if at is not None and at.known is not None:
+        return _by_lanes(tables, state, tokens, at)
+    moved = by_rows(tables, _moved, state, tokens) if tables.stacks > 1 else _moved(tables, state, tokens, at)
+    return _concluded(state, tokens, moved)
+
+
+def _concluded(state: ConstraintState, tokens: jax.Array, moved: _Moved) -> ConstraintState:
+    """The next state: what the token makes of rows that are running and go on."""
     running = state.running
     free = state.node[:, 0] == FREE
     stop = jnp.zeros_like(running)
     for e in range(state.stop_ids.shape[1]):  # unrolled: stays elementwise over [B]
         stop |= (tokens == state.stop_ids[:, e]) & (tokens >= 0)
     remaining = state.remaining - 1
-    if tables is None:
-        accept = complete = jnp.zeros_like(running)
-        after = dataclasses.replace(state, node=jnp.where(tokens >= 0, FREE, 0)[:, None])
-    else:
-        if tables.stacks > 1:
-            moved = by_rows(tables, _moved, state, tokens)
-        else:
-            moved = _moved(tables, state, tokens, at)
-        accept, complete = moved.accept, moved.complete
-        after = dataclasses.replace(state, **{name: getattr(moved, name) for name in _MOVED})
-
-    status = jnp.where(remaining > 0, Status.RUNNING, jnp.where(complete, Status.ACCEPTED, Status.TRUNCATED))
-    status = jnp.where(after.node[:, 0] == 0, Status.DEAD_END, status)
+    accept = moved.accept
+    status = jnp.where(remaining > 0, Status.RUNNING, jnp.where(moved.complete, Status.ACCEPTED, Status.TRUNCATED))
+    status = jnp.where(moved.node[:, 0] == 0, Status.DEAD_END, status)
     status = jnp.where((stop | (tokens < 0)) & accept, Status.ACCEPTED, status)
     status = jnp.where(stop & free, Status.FINISHED, status)
     status = jnp.where(tokens == NO_NUMBER, Status.NOT_A_NUMBER, status).astype(jnp.int32)
@@ -145,16 +150,106 @@ def advance(
     moves = running & ~keeps
 
     def moved_on(name: str) -> jax.Array:
-        old, new = getattr(state, name), getattr(after, name)
+        old, new = getattr(state, name), getattr(moved, name)
         return old if new is old else jnp.where(moves if old.ndim == 1 else moves[:, None], new, old)
 
     return dataclasses.replace(
         state,
         **{name: moved_on(name) for name in _MOVED if name != "cell"},
-        cell=after.cell,
+        cell=moved.cell,
         remaining=jnp.where(running, remaining, state.remaining),
         status=jnp.where(running, status, state.status),
     )
+
+
+def _fields(state: ConstraintState) -> dict[str, jax.Array]:
+    """What a `_Moved` has of a state."""
+    return {name: getattr(state, name) for name in _MOVED}
+
+
+def _by_lanes(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources) -> ConstraintState:
+    """`advance` by kernels of one row in every lane; bit rows and cells, and arcs that are too many, are read outside."""
+    batch, token = len(tokens), jnp.clip(tokens, 0, tables.vocab_size - 1)
+    word, plane = (x[:, None] for x in tables.columns.place(token))
+    assert at.known is not None
+    bits = read(tables.rows, at.known.row, jnp.broadcast_to(word, at.known.row.shape))
+    searched = not tables.search_depth or in_lanes(tables.arcs)
+    small = dataclasses.replace(state, cell=jnp.zeros((batch, 0), jnp.int32))
+    rows = (small, at, tokens, bits, plane)
+    if not tables.has_stack:
+        found = None if searched else _of_arcs(tables, at.record, token)
+        return dataclasses.replace(state, **by_lanes(_regular_row, tables, (*rows, found)))
+    arc = increments = None
+    if not searched:
+        index, of_arc = _only_arc(tables, at, token)
+        every = fields(tables.arcs, range(ARC_NEXT, ARC_NEXT + 4), jnp.maximum(index - 1, 0))
+        arc = jnp.minimum(index, 1), of_arc, jnp.concatenate(every, 1)
+    if tables.increments.shape[0]:
+        which = jax.lax.broadcasted_iota(jnp.int32, (batch, tables.increments.shape[0]), 1)
+        increments = read(tables.increments, which, jnp.broadcast_to(token[:, None], which.shape))
+    first = jnp.arange(batch, dtype=jnp.int32) * state.cell.shape[1]
+    moved, alloc, *cells = by_lanes(_landed_row, tables, (*rows, arc, increments, first))
+    place, new = (jnp.moveaxis(x, 0, -1).reshape(-1) for x in cells)
+    cell = state.cell.reshape(-1).at[place].set(new, mode="promise_in_bounds", unique_indices=True)
+    cell = cell.reshape(state.cell.shape)
+    below_top = below(tables, cell, moved["top"])
+    return dataclasses.replace(state, cell=cell, **by_lanes(_last_row, tables, (small, at, tokens, moved, alloc, below_top)))
+
+
+def _group_of(at: Sources, bits: jax.Array, plane: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What `_only_group` returns of the groups that are known, by the words with the bit of the row's token."""
+    assert at.known is not None
+    hit = (at.known.exists != 0) & ((bits >> plane.astype(jnp.uint32)) & 1 != 0)
+    group, source = picked(hit, at.known.place + 1, at.known.source)
+    return group, source
+
+
+def _regular_row(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
+    """What `advance` changes in rows of regular constraints; `found`: where arcs lead to, if that is known."""
+    state, at, tokens, bits, plane, found = rows
+    group, _ = _group_of(at, bits, plane)
+    node = jnp.where(group > 0, *fields(tables.groups, (GROUP_NEXT,), jnp.maximum(group - 1, 0)), 0)[:, 0]
+    if found is None and tables.search_depth:
+        found = _of_arcs(tables, at.record, jnp.clip(tokens, 0, tables.vocab_size - 1))
+    node = node if found is None else jnp.maximum(node, found)
+    return _last_row(tables, (state, at, tokens, {"node": node[:, None]}, state.alloc, None))
+
+
+def _landed_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Array], jax.Array, jax.Array, jax.Array]:
+    """Node, top and register after a token; where the next cell will be written; the places of new cells, int32[B, C, PM], in
+    all rows' cells, of which the row's own begin at `first`, and the cells."""
+    state, at, tokens, bits, plane, arc, increments, first = rows
+    group, source = _group_of(at, bits, plane)
+    token = jnp.clip(tokens, 0, tables.vocab_size - 1)
+    if arc is not None:  # its record is all there is
+        arc, of_arc, effects = arc
+        tables = dataclasses.replace(tables, arcs=jnp.concatenate([jnp.zeros((1, ARC_NEXT), jnp.int32), effects], 1))
+    elif tables.search_depth:
+        arc, of_arc = _only_arc(tables, at, token)
+    else:
+        arc = of_arc = jnp.zeros_like(group)
+    if increments is not None:  # those of the row's own token are all there are
+        tables, token = dataclasses.replace(tables, increments=increments.T), jnp.zeros_like(token)
+    taken = _taken_by(tables, group, arc, stack_at(tables, at, jnp.where(arc > 0, of_arc, source))[0])
+    length, moved, cells = _landed(tables, state, taken, token, state.alloc[:, None])
+    new = stacked([x[:, 0] for x in cells.columns], 1)
+    number, entry = (jax.lax.broadcasted_iota(jnp.int32, new.shape, axis) for axis in (1, 2))
+    place = first[:, None, None] + (state.alloc[:, None, None] + entry) * tables.cell_width + number
+    return moved, state.alloc + length[:, 0], place, new
+
+
+def _last_row(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
+    """What `advance` changes in rows; `moved`: what their tokens lead to; `below_top`: of their stacks, see `below`."""
+    state, at, tokens, moved, alloc, below_top = rows
+    text = (tokens >= 0) & (tokens < tables.vocab_size)
+    after = dataclasses.replace(state, **moved | {"node": jnp.where(text[:, None], moved["node"], 0), "alloc": alloc})
+    if below_top is not None:
+        (begin,) = fields(tables.frames, (DELTA_OFFSET,), after.node)
+        after = dataclasses.replace(after, sources=kept(tables, along(tables, after.node, begin, after.register, *below_top)))
+    complete = accepts(tables, places_of(tables, after))
+    after = _concluded(state, tokens, _Moved(accepts(tables, at), complete, **_fields(after)))
+    changed = ("node", "top", "register", "alloc", "sources", "remaining", "status")
+    return {name: getattr(after, name) for name in changed if getattr(after, name).size}
 
 
 def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources | None = None) -> _Moved:
@@ -229,14 +324,23 @@ def next_node(tables: ConstraintTables, node: jax.Array, tokens: jax.Array) -> j
 def _next(tables: ConstraintTables, record: tuple[jax.Array, ...], tokens: jax.Array) -> jax.Array:
     """`next_node` of nodes with the records int32[B, 1]."""
 
+    found = _of_groups(tables, record, tokens)  # token sets are disjoint: at most one is not 0
+    return jnp.maximum(found, _of_arcs(tables, record, tokens)) if tables.search_depth else found
+
+
+def _of_groups(tables: ConstraintTables, record: tuple[jax.Array, ...], tokens: jax.Array) -> jax.Array:
+    """Where the one group with the token leads to, int32[B]; 0 where there is none."""
+
     def target(i: jax.Array) -> jax.Array:
         hit, _, following = _group_hits(tables, record, tokens, i, (GROUP_NEXT,))
         return jnp.where(hit, following[0], 0)
 
-    found = largest(target, tables.max_groups, tokens.shape)  # token sets are disjoint: at most one is not 0
-    if tables.search_depth:
-        found = jnp.maximum(found, _last_arcs(tables, record, tokens[:, None], ARC_NEXT)[:, 0])
-    return found
+    return largest(target, tables.max_groups, tokens.shape)
+
+
+def _of_arcs(tables: ConstraintTables, record: tuple[jax.Array, ...], tokens: jax.Array) -> jax.Array:
+    """Likewise of arcs."""
+    return _last_arcs(tables, record, tokens[:, None], ARC_NEXT)[:, 0]
 
 
 def _landed(
@@ -275,9 +379,15 @@ def _only(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> _Taken:
     group, source = _only_group(tables, at, tokens)
     if not tables.search_depth:
         return _taken(tables.groups, GROUP_NEXT, group > 0, jnp.maximum(group - 1, 0), stack_at(tables, at, source)[0])
-    arc = _last_arcs(tables, at.record, tokens[:, None])
-    arc, of_arc = picked(arc > 0, arc, _order(arc))
+    arc, of_arc = _only_arc(tables, at, tokens)
     return _taken_by(tables, group, arc, stack_at(tables, at, jnp.where(arc > 0, of_arc, source))[0])
+
+
+def _only_arc(tables: ConstraintTables, at: Sources, tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """One more than the index of the one arc with each row's token, and its source, int32[B, 1]; 0 for none."""
+    arc = _last_arcs(tables, at.record, tokens[:, None])
+    arc, source = picked(arc > 0, arc, _order(arc))
+    return arc, source
 
 
 def _order(of: jax.Array) -> jax.Array:
@@ -425,9 +535,12 @@ def _last_arcs(tables: ConstraintTables, record: Sequence[jax.Array], tokens: ja
         return jnp.where((probe < count[..., None]) & below, probe, at[..., None])
 
     at = jnp.zeros_like(offset)
-    for level in reversed(range(1, tables.search_depth)):
-        at = largest(functools.partial(reached, at, SEARCH_FANOUT**level), SEARCH_FANOUT - 1, at.shape)
-    of_node = at[..., None] + places(SEARCH_FANOUT, at.shape)
+    fanout, levels = SEARCH_FANOUT, tables.search_depth
+    if target() == lanes.TARGET:  # there, every entry that is read costs
+        fanout, levels = 2, levels * (SEARCH_FANOUT.bit_length() - 1)
+    for level in reversed(range(1, levels)):
+        at = largest(functools.partial(reached, at, fanout**level), fanout - 1, at.shape)
+    of_node = at[..., None] + places(fanout, at.shape)
     place = offset[..., None] + of_node
     columns = (ARC_TOKEN,) if column is None else (ARC_TOKEN, column)
     token, *asked = fields(tables.arcs, columns, jnp.minimum(place, last))

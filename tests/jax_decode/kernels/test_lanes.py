@@ -1,0 +1,82 @@
+"""Kernels of one row in every lane, by Pallas's interpreter: the numbers of XLA's form, for functions and for whole steps."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fsa_compile as fc
+import jax_decode
+from jax_decode.kernels import lanes
+from jax_decode.kernels.gather import fields, last_of, read
+from jax_decode.kernels.target import compiled_for
+from jax_decode.step import masking, transition
+from jax_decode.step.packing import packed, unpacked
+
+TOKENS = [b"", *(bytes([c]) for c in range(256)), b'{"', b'":', b'"a', b'"}', b", ", b"[[", b"]]", b"ab", b"aa", b"bb", b"123"]
+MANY = fc.Vocabulary.from_tokens(TOKENS, stop_ids=[0])
+KINDS = {
+    "regular": lambda: fc.compile_regex("[a-z ]{2,9}(,[0-9]+)*|12", MANY),
+    "stack": lambda: fc.compile_json_schema({"type": "array", "items": {"type": ["null", "array"]}}, MANY),
+    "counters": lambda: fc.compile_json_schema({"type": "array", "items": {"type": ["integer", "string"], "maxLength": 9}}, MANY),
+}
+
+
+def _some_work(tables, rows):
+    table, deep, line = tables
+    index, other, flags, words = rows
+    first, third = fields(table, (0, 2), index)
+    far = read(table, index[:, :1] + 1, jnp.int32(9))
+    entry, _ = fields(deep, (0, 1), index[:, 0], other)
+    some = read(line, index[:, None] + jnp.arange(3, dtype=jnp.int32)[None, :, None])
+    found = last_of(lambda i: (first[..., None] > i, third[..., None] & 255), 5, first.shape)
+    kept = jnp.where(flags[:, None], first, third)
+    bits = (words >> other.astype(jnp.uint32)) & 1
+    pair = jnp.stack([bits, bits + 1], 1).astype(jnp.int32)
+    return {"a": kept.max(1), "b": some.sum(1), "c": found, "d": far + entry[:, None], "e": pair}
+
+
+@pytest.mark.parametrize("batch", [5, 200])
+def test_a_function_of_rows(batch):
+    rng = np.random.default_rng(0)
+    tables = [jnp.asarray(rng.integers(0, 9, shape), jnp.int32) for shape in [(300, 11), (400, 2, 3), (5000,)]]
+
+    def draw(most, shape):
+        return jnp.asarray(rng.integers(0, most, shape), jnp.int32)
+
+    rows = draw(299, (batch, 2)), draw(2, batch), draw(2, batch) > 0, draw(2**30, batch).astype(jnp.uint32)
+    found = lanes.by_lanes(_some_work, tables, rows, interpret=True)
+    jax.tree.map(np.testing.assert_array_equal, found, _some_work(tables, rows))
+
+
+@pytest.mark.parametrize("kind", ["regular", "stack", pytest.param("counters", marks=pytest.mark.exhaustive)])
+def test_steps_are_those_of_xla(kind, monkeypatch):
+    @functools.partial(jax.jit, static_argnums=0)
+    def step(kernels, tables, rows, key):
+        state = unpacked(rows)
+        at = masking.located(tables, state)
+        assert (at.known is not None) == kernels
+        allowed = masking.dense(masking.mask_parts(tables, state, at), tables.vocab_size)
+        token = jax.random.categorical(key, jnp.where(allowed, 0.0, -jnp.inf)).astype(jnp.int32)
+        tokens = jnp.where(allowed.any(1), token, -1)
+        tokens = jnp.where(jax.random.uniform(key, tokens.shape) < 0.05, jnp.asarray([3, 400, -2, 5, 70]), tokens)
+        rows = packed(jax_decode.advance(tables, state, tokens, at))
+        return rows, (allowed, tokens)
+
+    tables = jax_decode.to_device(KINDS[kind]())
+    rows = packed(jax_decode.init_state(tables, [0, 0, 0, -1, 0], [24, 20, 9, 24, 2], max_tokens=24))
+    monkeypatch.setenv("JAX_DECODE_KERNELS", "pallas")
+    monkeypatch.setattr(lanes, "MOST_ENTRIES", 1 << 15)  # tables of counters are larger than it pays for
+    for module in (masking, transition):
+        monkeypatch.setattr(module, "by_lanes", functools.partial(lanes.by_lanes, interpret=True))
+    drawn = set()
+    for key in jax.random.split(jax.random.key(1), 16):
+        after, (allowed, tokens) = step(False, tables, rows, key)
+        with compiled_for("tpu"):
+            other, made = step(True, tables, rows, key)
+        jax.tree.map(np.testing.assert_array_equal, (after, allowed, tokens), (other, *made))
+        rows = after
+        drawn |= set(tokens.tolist())
+    assert len(drawn) > 5, "short texts show little"
