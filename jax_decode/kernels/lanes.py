@@ -29,10 +29,13 @@ MOST_ENTRIES = 1 << 14
 _SUBLANES, _UNROLLED = 8, 32
 
 
+class NotInLanesError(Exception):
+    """A function cannot be such a kernel: a table is too large, or JAX writes it with an operation that is not known here."""
+
+
 def in_lanes(*tables: jax.Array) -> bool:
     """Whether what is traced now is a program that uses this kernel, and the tables are small enough."""
-    small = all(_entries(table) <= MOST_ENTRIES for table in tables)
-    return small and target() == "tpu" and wanted("tpu") and not spread_by_xla()
+    return all(map(_is_small, tables)) and target() == "tpu" and wanted("tpu") and not spread_by_xla()
 
 
 def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, interpret: bool = False) -> Any:
@@ -43,6 +46,9 @@ def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, int
       tables: a tree of arrays that it only reads records of, by `kernels.gather`: all axes but the last at indices.
       rows: a tree of arrays [B, ...], and what it returns likewise.
       interpret: run without a TPU, slowly.
+
+    Raises:
+      NotInLanesError: while tracing.
     """
     leaves, rows_tree = jax.tree.flatten(rows)
     of_tables = jax.tree.leaves(tables)
@@ -52,6 +58,8 @@ def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, int
     used = {id(v) for v in closed.jaxpr.outvars} | {id(v) for eqn in closed.jaxpr.eqns for v in eqn.invars}
     ins, count = closed.jaxpr.invars, len(of_tables)
     ours = [i for i in range(count) if id(ins[i]) in used]
+    if not (_is_known(closed.jaxpr) and all(_is_small(of_tables[i]) for i in ours)):
+        raise NotInLanesError(function.__name__)
     own = [i for i, x in enumerate(leaves) if x.size and id(ins[count + i]) in used]
     outs, out_tree = jax.tree.flatten(shapes)
     batch = len(leaves[0])
@@ -85,6 +93,10 @@ def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, int
         name=f"lanes_{function.__name__}",
     )(*shown, *columns)
     return jax.tree.unflatten(out_tree, [x.T.reshape(batch, *s.shape[1:]).astype(s.dtype) for x, s in zip(found, outs)])
+
+
+def _is_small(table: jax.Array) -> bool:
+    return _entries(table) <= MOST_ENTRIES
 
 
 def _entries(table: jax.Array) -> int:
@@ -173,11 +185,10 @@ def _run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         return known[atom] if not hasattr(atom, "val") else _known(atom.val)
 
     for eqn in jaxpr.eqns:
-        name, ins = eqn.primitive.name, [value(v) for v in eqn.invars]
-        inner = eqn.params.get("jaxpr", eqn.params.get("call_jaxpr"))
-        if inner is not None and name != "reduce":
+        name, ins, inner = eqn.primitive.name, [value(v) for v in eqn.invars], _inner(eqn)
+        if inner is not None:
             found = _run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), ins)
-        elif name in ("optimization_barrier", "reshard"):
+        elif name in _PASSED_ON:
             found = ins
         elif name == "gather":
             found = [_gather(ins[0], ins[1], eqn.params["slice_sizes"])]
@@ -189,6 +200,19 @@ def _run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any]) -> list[Any]:
             found = [_each(_elementwise(eqn), *ins)]
         known.update(zip(eqn.outvars, found))
     return [value(v) for v in jaxpr.outvars]
+
+
+def _inner(eqn: Any) -> Any:
+    """The function that an operation only calls; None for others."""
+    return eqn.params.get("jaxpr", eqn.params.get("call_jaxpr")) if eqn.primitive.name in _CALLS else None
+
+
+def _is_known(jaxpr: Any) -> bool:
+    """Whether all operations of a program can be read."""
+    return all(
+        _is_known(getattr(inner, "jaxpr", inner)) if (inner := _inner(eqn)) is not None else eqn.primitive.name in _READ
+        for eqn in jaxpr.eqns
+    )
 
 
 def _known(x: Any) -> Any:
@@ -319,3 +343,6 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "shift_left": _both(operator.lshift, jax.lax.shift_left),
     "select_n": _select,
 }
+_CALLS = ("jit", "pjit", "closed_call", "core_call", "custom_jvp_call")
+_PASSED_ON = ("optimization_barrier", "reshard")
+_READ = {*_ARRANGED, *_REDUCED, *_ELEMENTWISE, *_PASSED_ON, "gather", "convert_element_type"}

@@ -20,7 +20,7 @@ from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import fields, joined, last_of, places, read, unstacked, whole
-from jax_decode.kernels.lanes import by_lanes, in_lanes
+from jax_decode.kernels.lanes import NotInLanesError, by_lanes, in_lanes
 from jax_decode.kernels.placement import rows_may_stand_last
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
@@ -77,9 +77,14 @@ class MaskParts(NamedTuple):
 
 def located(tables: ConstraintTables, state: ConstraintState) -> Sources:
     """All sources of every row, for mask and step; in a TPU's program that has kernels, with what is known before the token."""
-    if not (of_one_stack(tables) and in_lanes(tables.nodes, tables.levels, tables.groups)):
+    of_stacks = (tables.frames, tables.delta, tables.pushes) if tables.has_stack else ()  # they are for the step
+    if not (of_one_stack(tables) and in_lanes(tables.nodes, tables.levels, tables.groups, *of_stacks)):
         return sources(tables, state)
-    record, known = by_lanes(_located_row, tables, dataclasses.replace(state, cell=jnp.zeros((len(state.status), 0), jnp.int32)))
+    small = dataclasses.replace(state, cell=jnp.zeros((len(state.status), 0), jnp.int32))
+    try:
+        record, known = by_lanes(_located_row, tables, small)
+    except NotInLanesError:
+        return sources(tables, state)
     at, nothing = places_of(tables, state), jnp.zeros_like(record[ACCEPT])
     return at._replace(record=tuple(record.get(column, nothing) for column in range(8)), slope=nothing, known=known)
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax_decode.errors import named_arguments
 from jax_decode.kernels import lanes
 from jax_decode.kernels.gather import Joint, fields, joined, largest, picked, places, read, stacked, whole
-from jax_decode.kernels.lanes import by_lanes, in_lanes
+from jax_decode.kernels.lanes import NotInLanesError, by_lanes, in_lanes
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
@@ -127,7 +127,10 @@ def advance(
         return _concluded(state, tokens, _Moved(nothing, nothing, **_fields(after)))
     at = located(tables, state) if at is None and tables.stacks == 1 else at
     if at is not None and at.known is not None:
-        return _by_lanes(tables, state, tokens, at)
+        try:
+            return _by_lanes(tables, state, tokens, at)
+        except NotInLanesError:
+            at = sources(tables, state)
     moved = by_rows(tables, _moved, state, tokens) if tables.stacks > 1 else _moved(tables, state, tokens, at)
     return _concluded(state, tokens, moved)
 
@@ -208,7 +211,8 @@ def _regular_row(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
     """What `advance` changes in rows of regular constraints; `found`: where arcs lead to, if that is known."""
     state, at, tokens, bits, plane, found = rows
     group, _ = _group_of(at, bits, plane)
-    node = jnp.where(group > 0, *fields(tables.groups, (GROUP_NEXT,), jnp.maximum(group - 1, 0)), 0)[:, 0]
+    (following,) = fields(tables.groups, (GROUP_NEXT,), jnp.maximum(group - 1, 0))
+    node = jnp.where(group > 0, following, 0)[:, 0]
     if found is None and tables.search_depth:
         found = _of_arcs(tables, at.record, jnp.clip(tokens, 0, tables.vocab_size - 1))
     node = node if found is None else jnp.maximum(node, found)

@@ -159,7 +159,7 @@ CALLS: dict[str, tuple[Any, type[ConstraintError]]] = {
     "items past int64": (lambda: fsa_compile.compile_items([[2**70]], 2048), ConstraintError),
     "no text": (lambda: fsa_compile.parse(list[int], 5), TypeTextError),
     "no text at all": (lambda: fsa_compile.parse_call(len, None), ConstraintError),
-    "nested text": (lambda: fsa_compile.parse(Any, "[" * 900 + "]" * 900), TypeTextError),
+    "nested text": (lambda: fsa_compile.parse(Any, "[" * 200_000 + "]" * 200_000), TypeTextError),
     "exponent": (lambda: fsa_compile.parse(float, "1e999999999"), TypeTextError),
     "exponent of an int": (lambda: fsa_compile.parse(Annotated[int, Ge(0)], "1e999999999"), TypeTextError),
     "bound of a Decimal": (lambda: fsa_compile.compile_type(Annotated[Decimal, Ge(Decimal("1e999999999"))], LETTERS), UnsupportedTypeError),

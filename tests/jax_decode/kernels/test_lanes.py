@@ -80,3 +80,25 @@ def test_steps_are_those_of_xla(kind, monkeypatch):
         rows = after
         drawn |= set(tokens.tolist())
     assert len(drawn) > 5, "short texts show little"
+
+
+def test_what_cannot_be_read_is_left_to_xla(monkeypatch):
+    """Operations that are not known, as another version of JAX may write them, and tables that are too large."""
+    tables = jax_decode.to_device(KINDS["stack"]())
+    state = jax_decode.init_state(tables, [0, 0], [9, 9], max_tokens=9)
+    table, rows = jnp.zeros((300, 3), jnp.int32), jnp.zeros(2, jnp.int32)
+    monkeypatch.setenv("JAX_DECODE_KERNELS", "pallas")
+    for module in (masking, transition):
+        monkeypatch.setattr(module, "by_lanes", functools.partial(lanes.by_lanes, interpret=True))
+    with pytest.raises(lanes.NotInLanesError):
+        lanes.by_lanes(lambda _, x: jnp.sort(x), table, rows, interpret=True)
+    with compiled_for("tpu"):
+        known = masking.located(tables, state)
+        assert known.known is not None
+        for name, value in (("_READ", lanes._READ - {"add"}), ("MOST_ENTRIES", 64)):
+            with monkeypatch.context() as changed:
+                changed.setattr(lanes, name, value)
+                assert masking.located(tables, state).known is None
+                if name == "_READ":  # found before, but the step cannot be such a kernel
+                    text = str(jax.make_jaxpr(jax_decode.advance)(tables, state, rows, known))
+                    assert "pallas" not in text
