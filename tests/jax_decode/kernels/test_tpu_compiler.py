@@ -13,7 +13,7 @@ BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "tpu_aot.py"
 BARS = {
     "greedy": (27, 1.5, 36),
     "categorical": (29, 1.5, 46),
-    "top-k 50": (45, 1.2, 105),
+    "top-k 50": (35, 1.2, 76),
     "top-p 0.95": (140, 1.2, 240),
 }
 """Microseconds that a regular constraint may add to a step of 64 rows and 262,144 tokens, times that of a free step it may take,
