@@ -35,7 +35,12 @@ class NotInLanesError(Exception):
 
 def in_lanes(*tables: jax.Array) -> bool:
     """Whether what is traced now is a program that uses this kernel, and the tables are small enough."""
-    return all(map(_is_small, tables)) and target() == "tpu" and wanted("tpu") and not spread_by_xla()
+    return all(map(_is_small, tables)) and target() == "tpu" and wanted("tpu") and _reads_along_lanes() and not spread_by_xla()
+
+
+def _reads_along_lanes() -> bool:
+    """Whether the TPU that is here, if one is, has the instruction that reads at an index for every lane: not a v2 or v3."""
+    return jax.default_backend() != "tpu" or jax.devices()[0].device_kind not in ("TPU v2", "TPU v3")
 
 
 def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, interpret: bool = False) -> Any:

@@ -1,6 +1,7 @@
 """Kernels of one row in every lane, by Pallas's interpreter: the numbers of XLA's form, for functions and for whole steps."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -102,3 +103,12 @@ def test_what_cannot_be_read_is_left_to_xla(monkeypatch):
                 if name == "_READ":  # found before, but the step cannot be such a kernel
                     text = str(jax.make_jaxpr(jax_decode.advance)(tables, state, rows, known))
                     assert "pallas" not in text
+
+
+@pytest.mark.parametrize(("kind", "meant"), [("TPU v2", False), ("TPU v3", False), ("TPU v4", True), ("TPU v5 lite", True)])
+def test_old_tpus_have_no_reads_along_lanes(kind, meant, monkeypatch):
+    """Their compiler refuses such a kernel."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(device_kind=kind)])
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    assert lanes.in_lanes(jnp.zeros((9, 3), jnp.int32)) == meant
