@@ -26,6 +26,8 @@ TARGET = "lanes"
 """What functions of one row are traced for."""
 MOST_ENTRIES = 1 << 14
 """Of a table: every read looks at all of it, 128 entries at a time."""
+MORE_ENTRIES = 1 << 15
+"""Likewise, for functions that read few records."""
 _SUBLANES, _UNROLLED = 8, 32
 
 
@@ -33,9 +35,11 @@ class NotInLanesError(Exception):
     """A function cannot be such a kernel: a table is too large, or JAX writes it with an operation that is not known here."""
 
 
-def in_lanes(*tables: jax.Array) -> bool:
-    """Whether what is traced now is a program that uses this kernel, and the tables are small enough."""
-    return all(map(_is_small, tables)) and target() == "tpu" and wanted("tpu") and _reads_along_lanes() and not spread_by_xla()
+def in_lanes(*tables: jax.Array, most: int | None = None) -> bool:
+    """Whether what is traced now is a program that uses this kernel, and the tables have few enough entries (`MOST_ENTRIES`)."""
+    if any(_entries(table) > (most or MOST_ENTRIES) for table in tables):
+        return False
+    return target() == "tpu" and wanted("tpu") and _reads_along_lanes() and not spread_by_xla()
 
 
 def _reads_along_lanes() -> bool:
@@ -43,13 +47,16 @@ def _reads_along_lanes() -> bool:
     return jax.default_backend() != "tpu" or jax.devices()[0].device_kind not in ("TPU v2", "TPU v3")
 
 
-def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, interpret: bool = False) -> Any:
+def by_lanes(
+    function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, most: int | None = None, interpret: bool = False
+) -> Any:
     """`function(tables, rows)` by one kernel.
 
     Args:
       function: of integers and truth values; closes over nothing that is traced.
       tables: a tree of arrays that it only reads records of, by `kernels.gather`: all axes but the last at indices.
       rows: a tree of arrays [B, ...], and what it returns likewise.
+      most: entries of each table that it reads; see `MOST_ENTRIES`.
       interpret: run without a TPU, slowly.
 
     Raises:
@@ -63,7 +70,7 @@ def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, int
     used = {id(v) for v in closed.jaxpr.outvars} | {id(v) for eqn in closed.jaxpr.eqns for v in eqn.invars}
     ins, count = closed.jaxpr.invars, len(of_tables)
     ours = [i for i in range(count) if id(ins[i]) in used]
-    if not (_is_known(closed.jaxpr) and all(_is_small(of_tables[i]) for i in ours)):
+    if not (_is_known(closed.jaxpr) and all(_entries(of_tables[i]) <= (most or MOST_ENTRIES) for i in ours)):
         raise NotInLanesError(function.__name__)
     own = [i for i, x in enumerate(leaves) if x.size and id(ins[count + i]) in used]
     outs, out_tree = jax.tree.flatten(shapes)
@@ -98,10 +105,6 @@ def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, int
         name=f"lanes_{function.__name__}",
     )(*shown, *columns)
     return jax.tree.unflatten(out_tree, [x.T.reshape(batch, *s.shape[1:]).astype(s.dtype) for x, s in zip(found, outs)])
-
-
-def _is_small(table: jax.Array) -> bool:
-    return _entries(table) <= MOST_ENTRIES
 
 
 def _entries(table: jax.Array) -> int:

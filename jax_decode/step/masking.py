@@ -20,7 +20,7 @@ from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import fields, joined, last_of, places, read, unstacked, whole
-from jax_decode.kernels.lanes import NotInLanesError, by_lanes, in_lanes
+from jax_decode.kernels.lanes import MORE_ENTRIES, NotInLanesError, by_lanes, in_lanes
 from jax_decode.kernels.placement import rows_may_stand_last
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
@@ -77,29 +77,38 @@ class MaskParts(NamedTuple):
 
 def located(tables: ConstraintTables, state: ConstraintState) -> Sources:
     """All sources of every row, for mask and step; in a TPU's program that has kernels, with what is known before the token."""
+    if not of_one_stack(tables):
+        return sources(tables, state)
     of_stacks = (tables.frames, tables.delta, tables.pushes) if tables.has_stack else ()  # they are for the step
-    if not (of_one_stack(tables) and in_lanes(tables.nodes, tables.levels, tables.groups, *of_stacks)):
-        return sources(tables, state)
-    small = dataclasses.replace(state, cell=jnp.zeros((len(state.status), 0), jnp.int32))
-    try:
-        record, known = by_lanes(_located_row, tables, small)
-    except NotInLanesError:
-        return sources(tables, state)
-    at, nothing = places_of(tables, state), jnp.zeros_like(record[ACCEPT])
-    return at._replace(record=tuple(record.get(column, nothing) for column in range(8)), slope=nothing, known=known)
+    all_of = (tables.nodes, tables.levels, tables.groups, *of_stacks)
+    if in_lanes(*all_of):
+        small = dataclasses.replace(state, cell=jnp.zeros((len(state.status), 0), jnp.int32))
+        try:
+            record, known = by_lanes(_located_row, tables, small)
+        except NotInLanesError:
+            return sources(tables, state)
+        at, nothing = places_of(tables, state), jnp.zeros_like(record[ACCEPT])
+        return at._replace(record=tuple(record.get(column, nothing) for column in range(8)), slope=nothing, known=known)
+    at = sources(tables, state)
+    if tables.has_stack and in_lanes(*all_of, most=MORE_ENTRIES):  # too many for the many reads before the token
+        return at._replace(slope=jnp.zeros_like(at.node), known=_known(tables, state, at))
+    return at
 
 
 def _located_row(tables: ConstraintTables, state: ConstraintState) -> tuple[dict[int, jax.Array], Known]:
     """What is known of a row before its token, and the columns of its nodes that are asked for besides."""
     at = sources(tables, state)
+    asked = (ARC_OFFSET, ARC_COUNT, LEVEL_COUNT) if tables.search_depth else (LEVEL_COUNT,)
+    return {column: at.record[column] for column in (*asked, ACCEPT)}, _known(tables, state, at)
+
+
+def _known(tables: ConstraintTables, state: ConstraintState, at: Sources) -> Known:
     cost, need = limits(tables, state, at)
     slots = places(tables.max_groups, state.status.shape)
     groups = joined(at.record[GROUP_COUNT], slots, at.record[GROUP_OFFSET])
     (row,) = fields(tables.groups, (GROUP_ROW,), groups.place)
     accepted = accepts(tables, at)[:, None].astype(jnp.int32)
-    found = Known(accepted, mask_rows(tables, state, at), cost, need, groups.exists.astype(jnp.int32), *groups[1:], row)
-    asked = (ARC_OFFSET, ARC_COUNT, LEVEL_COUNT) if tables.search_depth else (LEVEL_COUNT,)
-    return {column: at.record[column] for column in (*asked, ACCEPT)}, found
+    return Known(accepted, mask_rows(tables, state, at), cost, need, groups.exists.astype(jnp.int32), *groups[1:], row)
 
 
 def of_one_stack(tables: ConstraintTables) -> bool:
