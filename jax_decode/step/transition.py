@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -83,6 +84,7 @@ class _Keys(NamedTuple):
 
 
 _MOVED = ("node", "top", "register", "canonical", "used", "alloc", "sources", "cell", "dropped")
+_FIELDS = operator.attrgetter(*_MOVED)
 
 
 class _Moved(NamedTuple):
@@ -124,7 +126,7 @@ def advance(
     if tables is None:
         nothing = jnp.zeros_like(state.running)
         after = dataclasses.replace(state, node=jnp.where(tokens >= 0, FREE, 0)[:, None])
-        return _concluded(state, tokens, _Moved(nothing, nothing, **_fields(after)))
+        return _concluded(state, tokens, _Moved(nothing, nothing, *_FIELDS(after)))
     at = located(tables, state) if at is None and tables.stacks == 1 else at
     if at is not None and at.known is not None:
         try:
@@ -163,11 +165,6 @@ def _concluded(state: ConstraintState, tokens: jax.Array, moved: _Moved) -> Cons
         remaining=jnp.where(running, remaining, state.remaining),
         status=jnp.where(running, status, state.status),
     )
-
-
-def _fields(state: ConstraintState) -> dict[str, jax.Array]:
-    """What a `_Moved` has of a state."""
-    return {name: getattr(state, name) for name in _MOVED}
 
 
 def _by_lanes(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources) -> ConstraintState:
@@ -252,7 +249,7 @@ def _last_row(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
         (begin,) = fields(tables.frames, (DELTA_OFFSET,), after.node)
         after = dataclasses.replace(after, sources=kept(tables, along(tables, after.node, begin, after.register, *below_top)))
     complete = accepts(tables, places_of(tables, after))
-    after = _concluded(state, tokens, _Moved(accepts(tables, at), complete, **_fields(after)))
+    after = _concluded(state, tokens, _Moved(accepts(tables, at), complete, *_FIELDS(after)))
     changed = ("node", "top", "register", "alloc", "sources", "remaining", "status")
     return {name: getattr(after, name) for name in changed if getattr(after, name).size}
 
