@@ -103,6 +103,23 @@ def test_characters_beyond_ascii_are_told_apart_where_it_matters() -> None:
     assert [ascii_only.accepts(t.encode()) for t in ("if×", "ifé")] == [True, True]
 
 
+@pytest.mark.parametrize("terminal", ["bc?(?!a)", "bc(?![ac])|b(?!b)"])
+def test_a_lexeme_that_is_forbidden_to_end_is_not_cut_shorter(terminal: str) -> None:
+    """On the page of limits: Lark's lexer goes back to the shorter one. Never is more read than it reads."""
+    grammar = f"start: T R?\nT: /{terminal}/\nR: /b|ca/"
+    machine, judge = machine_of(parse_lark(grammar)), lark.Lark(grammar, parser="lalr")
+    assert lark_accepts(judge, "bca")
+    assert [text for text in texts("abc", 4) if machine.accepts(text.encode()) != lark_accepts(judge, text)] == ["bca"]
+
+
+def test_alternatives_are_matched_longest() -> None:
+    """On the page of limits: Lark takes the first one that matches."""
+    for terminal, theirs in (("b|bc", False), ("bc|b", True)):
+        grammar = f"start: T\nT: /{terminal}/"
+        assert machine_of(parse_lark(grammar)).accepts(b"bc")
+        assert lark_accepts(lark.Lark(grammar, parser="lalr"), "bc") == theirs
+
+
 def test_without_a_lexer_they_are_refused() -> None:
     with pytest.raises(UnsupportedGrammarError, match="say in the rules what may follow"):
         parse_lark(r"start: /if\b/", mode="characters")
