@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from fsa_compile.arrays.bit_sets import members, union
+from fsa_compile.arrays.graphs import reach
 from fsa_compile.automata.pushdown import END_RETURN, RETURN, UNCOUNTED
 from fsa_compile.errors import GrammarConflictError
 from fsa_compile.grammar.frame_actions import Entry, FrameTables, Push
 from fsa_compile.grammar.frame_subsets import FrameBuilder
 from fsa_compile.grammar.grammar_checks import line_of
 from fsa_compile.grammar.grammar_tree import Grammar
-from fsa_compile.grammar.narrowing import narrowing
 from fsa_compile.grammar.rule_automata import UncountableError
 
 _MAX_SEARCHED = 30_000
@@ -78,6 +78,46 @@ def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Co
         return Conflict(tables, builder, {}, circle)
     lost = narrowing(builder)
     return Conflict(tables, builder, {}, {}, lost) if lost else None
+
+
+def narrowing(builder: FrameBuilder) -> dict[int, int]:
+    """Controls with sets of symbols, each of which begins a longer match and also a next lexeme that is not read beside it.
+
+    Moves in the same frame are read beside the longer match where the builder goes back. Calls and returns never are, nor are
+    more lexemes than there are generations.
+
+    Args:
+      builder: after `build`.
+    """
+    reached = {c for c, _ in builder.reached}
+    out = {c: mask for c, mask in builder.too_far.items() if c in reached}
+    for c in builder.early.keys() & reached:
+        for ending in builder.endings(c):
+            unread = union(_calls_at(builder, p) if builder.back else builder.readable_at(p) for p in ending.places)
+            if unread & ending.early:
+                out[c] = out.get(c, 0) | unread & ending.early
+    waiting: dict[frozenset[int], list[int]] = {}
+    for symbol in builder.below:
+        waiting.setdefault(builder.symbol_callees[symbol], []).append(symbol)
+
+    def further(node: tuple[frozenset[int], int]) -> list[tuple[frozenset[int], int]]:
+        """Ends that the end of some callees may be at once, each with a symbol that waits for it."""
+        ended = frozenset(builder.ends[p] for p in builder.after_call(*node) if builder.ends[p] > 0)
+        return [(ended, under) for callees in builder.below[node[1]] if ended for under in waiting.get(callees, ())]
+
+    for c, callees in builder.reached:
+        for ending in builder.endings(c) if c in builder.early else ():
+            ended = frozenset(builder.ends[p] for p in ending.places if builder.ends[p] > 0)
+            nodes = reach([(ended, symbol) for symbol in waiting.get(callees, ())], further) if ended and ending.early else ()
+            after = union(builder.readable_at(p) for node in nodes for p in builder.after_call(*node)) & ending.early
+            if after:
+                out[c] = out.get(c, 0) | after
+    return out
+
+
+def _calls_at(builder: FrameBuilder, p: int) -> int:
+    """The symbols with which a call begins at a place."""
+    return union(mask for mask, _ in builder.calls[p])
 
 
 def is_decided(entries: list[Entry], bounds: tuple[int, int]) -> bool:
@@ -173,6 +213,8 @@ class _Explainer:
         place = place or _Place(next(iter(narrowed)), (), ())
         kind = next(members(narrowed[place.control]))
         longer, names = self._longer(place.control, kind), self._ended_terminals(place.control)
+        if not longer:
+            return self._by_conditions(place, kind, names)
         readings = (f"{names} ends and the next lexeme begins", f"it goes on with {longer}")
         rule = self.builder.network.frames[min(self._frames(place.control))].rule
         what = (
@@ -184,6 +226,14 @@ class _Explainer:
             'next lexeme stand in the same rule without recursion; or compile with mode="characters".'
         )
         return self._error(what, place, kind, readings, rule, fix)
+
+    def _by_conditions(self, place: _Place, kind: int, names: str) -> GrammarConflictError:
+        """The error where conditions tell which lexeme has ended, and with it which of several rules."""
+        rule = self.builder.network.frames[min(self._frames(place.control))].rule
+        after = f"after {self._quoted(place)}, {self._symbol_words(kind)}"
+        what = f"{after} tells whether {names} has ended, and these end different rules"
+        fix = f"Make one terminal of {names}, or let them stand in the same rule without recursion."
+        return self._error(what, place, kind, (f"one of {names} ends", "its condition forbids that"), rule, fix)
 
     def _ended_terminals(self, control: int) -> str:
         """Names of the terminals that may end in a control."""
@@ -271,7 +321,7 @@ class _Explainer:
     def _rule(self, callee: int) -> str:
         frames = self.builder.network.frames
         if callee >= len(frames):
-            return self.builder.callee_name(callee)
+            return callee_name(self.builder, callee)
         name = frames[callee].rule
         line = self._line(name)
         group = "" if frames[callee].name == name else "the bracketed group in "
@@ -337,3 +387,28 @@ class _Explainer:
         if isinstance(symbol, str):
             return symbol
         return repr(symbol.decode()) if symbol < b"\x80" else f"byte 0x{symbol[0]:02X}"
+
+
+def control_name(builder: FrameBuilder, c: int) -> str:
+    """What a control stands for: the places it holds, by frame and state, and the lexemes it is inside of."""
+    items, only = builder.sets[c]
+    parts = []
+    for i in sorted(items)[:4]:
+        if i in builder.point and builder.point[i][2] >= 0:
+            t, q, _ = builder.point[i]
+            parts.append(f"{builder.lexicon.terminals[t].name}@{q}")
+        elif i in builder.place_frame:
+            k, q = builder.place_frame[i]
+            parts.append(f"{builder.network.frames[k].name}:{q}")
+    return " ".join(dict.fromkeys(parts)) + (" …" if len(items) > 4 else "") + ("" if only == -1 else " guarded")
+
+
+def symbol_name(builder: FrameBuilder, symbol: int) -> str:
+    """The callees that a stack symbol waits for."""
+    return " | ".join(dict.fromkeys(callee_name(builder, callee) for callee in sorted(builder.symbol_callees[symbol])))
+
+
+def callee_name(builder: FrameBuilder, callee: int) -> str:
+    """A rule or a terminal."""
+    frames = builder.network.frames
+    return frames[callee].name if callee < len(frames) else builder.lexicon.terminals[callee - len(frames)].name

@@ -10,8 +10,9 @@ In the lexical mode "longest" a lexeme ends only before a symbol with which no l
 its terminal's guard allows (`longest_match`). So at most one terminal ends in a control.
 
 A lexeme may also end where a longer match has begun that may still fail: the next lexeme then begins beside it, one *generation*
-younger. A match of an older generation ends all younger ones; where an older one fails, they become the text. Both readings
-lie in one control, so the older lexeme must be inline, and while it lasts the younger reading must neither call nor return.
+younger. A match of an older generation ends all younger ones; where an older one fails, they become the text. A match with a
+condition on what follows is one only before the symbols that it allows: until they are seen the younger generations stay. Both
+readings lie in one control, so the older lexeme must be inline, and while it lasts the younger must neither call nor return.
 """
 
 from __future__ import annotations
@@ -24,13 +25,12 @@ from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, 
 from fsa_compile.errors import LimitError
 from fsa_compile.grammar.competing_lexemes import competitor_sets
 from fsa_compile.grammar.frame_actions import Action, Begin, Call, Entry, FrameTables, Shadow, Young, first_symbols
+from fsa_compile.grammar.lexeme_ends import MOST_GENERATIONS, Ending, LexemeEnds
 from fsa_compile.grammar.longest_match import called_terminals, closed_frames, first_and_last
 from fsa_compile.grammar.rule_automata import Loop
 from fsa_compile.grammar.transition_network import Network
 from fsa_compile.limits import CompileLimits, Deadline
 
-MOST_GENERATIONS = 4
-"""Most lexemes that are read beside an older one which may still match: how far the lexer goes back."""
 _NEXT = MOST_GENERATIONS + 1
 _DOING = "Making the grammar's frames deterministic"
 BOTTOM: frozenset[int] = frozenset()
@@ -65,7 +65,6 @@ class FrameBuilder:
         self.ends: list[int] = []
         self.inside: dict[tuple[int, int, int], int] = {}
         self.point: dict[int, tuple[int, int, int]] = {}
-        self.guards: dict[int, int] = {}
         self.entry: dict[int, int] = {}
         self.place_frame: dict[int, tuple[int, int]] = {}
         self.called_terminals: dict[int, int] = {}
@@ -77,12 +76,14 @@ class FrameBuilder:
         self.controls: dict[tuple[frozenset[int], int], int] = {}
         self.sets: list[tuple[frozenset[int], int]] = []
         self.actions: list[list[Action] | None] = []
-        self.endings: dict[int, tuple[frozenset[int], int]] = {}
-        self.returns: dict[tuple[frozenset[int], int], dict[int, int]] = {}  # by `_ending` and stack symbol
+        self.endings_of: dict[int, list[Ending]] = {}
+        self.returning: dict[int, tuple[frozenset[int], int]] = {}
+        self.returns: dict[tuple[frozenset[int], int], dict[int, int]] = {}  # by `_returning` and stack symbol
         self.symbols: dict[frozenset[tuple[int, frozenset[int]]], int] = {}
         self.symbol_places: list[dict[int, frozenset[int]]] = []
         self.symbol_callees: list[frozenset[int]] = []
         self.ret: list[dict[int, int]] = []
+        self.lexemes = LexemeEnds(self.lexicon.terminals, self.arcs, self.point, self.generation)
         self._lay_out()
         self.shadow_start, self.shadow_terminal = dict[int, int](), dict[int, int]()
         self.competitors: list[list[int]] = []
@@ -163,8 +164,6 @@ class FrameBuilder:
         if found is None:
             found = self.inside[t, q, target] = self._item([], target if automaton.final[q] else -1)
             self.point[found] = (t, q, target)
-            if guard:
-                self.guards[found] = guard
             pending.append((found, q))
         return found
 
@@ -232,67 +231,69 @@ class FrameBuilder:
             self.symbol_callees.append(frozenset(places))
         return found
 
-    def parts(self, c: int) -> tuple[list[int], int, int]:
-        """Of a control: points inside lexemes, the symbols with which one of them goes on, those before which one may end."""
+    def going(self, c: int) -> list[int]:
+        """The points inside lexemes that a control holds."""
+        return [i for i in self.sets[c][0] if i in self.point]
+
+    def endings(self, c: int) -> list[Ending]:
+        """How the lexeme of a control may end, before disjoint sets of symbols.
+
+        An older match comes before a younger one, a terminal of less rank before another that matches the same text. Symbols
+        before which a condition forbids one of them to end are left to the next.
+        """
+        found = self.endings_of.get(c)
+        if found is None:
+            found = self.endings_of[c] = self._endings(c)
+        return found
+
+    def _endings(self, c: int) -> list[Ending]:
         items, only = self.sets[c]
-        going = [i for i in items if i in self.point]
-        on = first_symbols(self.arcs[i] for i in going)
-        rest = self.every & ~on if self.longest else self.every
-        rest &= ~self._guarded(going)
-        return going, on & only, (rest | self.end_bit) & only
+        going, left = self.going(c), (self.every | self.end_bit) & only
+        held = frozenset(items).difference(going)
+        if not self.longest:
+            return [Ending(held.union(self.after[i] for i in going if self.after[i] >= 0), left, 0, 0)]
+        out = list[Ending]()
+        for points in self.lexemes.matching(going):
+            generation = self.generation.get(points[0], 0)
+            allowed = left & ~union(self.lexemes.condition(i) for i in points)
+            within = [i for i in going if self.generation.get(i, 0) <= generation]
+            out.append(self._ending([self.after[i] for i in points if self.after[i] >= 0], allowed, within, generation))
+            left &= ~allowed
+        if held:
+            out.append(self._ending(held, left, going, MOST_GENERATIONS))
+        return out
 
-    def _guarded(self, going: Iterable[int]) -> int:
-        """Symbols before which the guards of lexemes that are at their end forbid them to end."""
-        return union(self.guards.get(i, 0) for i in self._at_end(going))
-
-    def _early(self, going: list[int], on: int) -> int:
-        """Symbols with which a longer match begins, where another lexeme may end, that does not match with them yet."""
-        if not self.longest or not going:
-            return 0
-        matching = [(mask, 0) for i in going for mask, q in self.arcs[i] if self._settles(q)]
-        return on & ~self._guarded(going) & ~first_symbols([matching])
+    def _ending(self, places: Iterable[int], allowed: int, within: list[int], generation: int) -> Ending:
+        """An ending before symbols that conditions allow, while lexemes of the same and older generations may go on."""
+        on = first_symbols(self.arcs[i] for i in within)
+        early = on & allowed & ~self.lexemes.settling(within) if on & allowed else 0
+        return Ending(frozenset(places), allowed & ~on, early, generation)
 
     def after_call(self, ended: frozenset[int], symbol: int) -> set[int]:
         """The places after callees that have ended and that a stack symbol waits for."""
         return {p for callee, where in self.symbol_places[symbol].items() if callee in ended for p in where}
 
-    def _at_end(self, points: Iterable[int]) -> list[int]:
-        """The points at the end of a lexeme. Of terminals that match the same text, it is the one with the least rank."""
-        points = list(points)
-        ended = [i for i in points if self.after[i] >= 0]
-        if not self.longest or not ended or len(points) < 2:
-            return ended
-        rank = {i: self.lexicon.terminals[self.point[i][0]].rank for i in points if self._matches(i)}
-        best = min(rank.values())
-        return [i for i in ended if rank[i] == best]
-
-    def _matches(self, i: int) -> bool:
-        """Whether a point is at the end of a lexeme, of this stack or of another one."""
-        t, q, _ = self.point[i]
-        return t >= 0 and self.lexicon.terminals[t].automaton.final[q]
-
-    def _settles(self, i: int) -> bool:
-        """Whether the text that an item has read is a lexeme, or a word that is reserved: then no shorter one is read."""
-        if i not in self.point or self._matches(i):
-            return True
-        t, q, _ = self.point[i]
-        return t >= 0 and q in self.lexicon.terminals[t].reserved
-
     def places(self, c: int) -> set[int]:
         """The places of a control: those it holds, and those after lexemes that may end here."""
-        items = self.sets[c][0]
-        held = {i for i in items if i not in self.point}
-        return held | {self.after[i] for i in self._at_end(i for i in items if i in self.point)}
+        return {p for ending in self.endings(c) for p in ending.places}
 
     def ended(self, c: int) -> frozenset[int]:
         """Callees that may end here."""
-        return self._ending(c)[0]
+        return self._returning(c)[0]
 
-    def _ending(self, c: int) -> tuple[frozenset[int], int]:
-        found = self.endings.get(c)
+    def _returning(self, c: int) -> tuple[frozenset[int], int]:
+        """Callees that may end in a control, and the symbols before which they do; others, before other symbols, are too far."""
+        found = self.returning.get(c)
         if found is None:
-            found = frozenset(self.ends[p] for p in self.places(c)) - {-1}, self.parts(c)[2]
-            self.endings[c] = found
+            found = frozenset(), 0
+            for ending in self.endings(c):
+                ended = frozenset(self.ends[p] for p in ending.places) - {-1}
+                if ended and ending.rest:
+                    if found[0] not in (frozenset(), ended):
+                        self.too_far[c] = self.too_far.get(c, 0) | ending.rest & self.every
+                    else:
+                        found = ended, found[1] | ending.rest
+            self.returning[c] = found
         return found
 
     def actions_of(self, c: int, inside: tuple[int, ...] = ()) -> list[Action]:
@@ -304,36 +305,34 @@ class FrameBuilder:
         return found
 
     def _actions(self, c: int, inside: tuple[int, ...]) -> list[Action]:
-        going, on, rest = self.parts(c)
-        moves: list[tuple[int, Any]] = [
-            (mask & on, Young(target, self.generation[i]) if i in self.generation else target)
-            for i in going
-            for mask, target in self.arcs[i]
-        ]
+        endings, only = self.endings(c), self.sets[c][1]
+        moves: list[tuple[int, Any]] = []
+        for i in self.going(c):
+            generation = self.generation.get(i, 0)
+            ended = union(x.rest | x.early for x in endings if x.generation < generation)
+            moves += [(mask & only & ~ended, Young(q, generation) if generation else q) for mask, q in self.arcs[i]]
         calls: list[tuple[int, Any]] = []
-        places = self.places(c)
-        early = self._early(going, on)
-        if early:
-            self.early[c] = early
-        for p in places:
+        for p, rest, early in [(p, x.rest, x.early) for x in endings for p in x.places]:
             moves += [(mask & rest, target) for mask, target in self.arcs[p]]
             if early and self.back:
                 moves += [(mask & early, Young(target, _NEXT)) for mask, target in self.arcs[p]]
             moves += [(mask & rest, Begin(target)) for mask, target in self.begins.get(p, ())]
             calls += [(mask & rest, call) for mask, call in self.calls[p]]
+        if early := union(x.early for x in endings):
+            self.early[c] = early
+        rest = union(x.rest for x in endings)
         words = self._words(call for _, call in calls)
         shadows = [
             (mask & rest, Shadow(t, q))
             for t in members(self._competitors(c))
             for mask, q in self.lexicon.terminals[t].automaton.arcs[0]
         ]
-        returns = [(rest & self.every, RETURN)] if any(self.ends[p] > 0 for p in places) else []
+        callees, before = self._returning(c)
+        returns = [(before & self.every, RETURN)] if any(callee > 0 for callee in callees) else []
         out: list[Action] = []
         for mask, found in disjoint([(mask, [tag]) for mask, tag in [*moves, *calls, *returns, *shadows]]):
             others = [x for x in found if type(x) is Shadow]
-            parts = [(mask, self._own_entries(found, others))]
-            if len({x.generation for x in found if type(x) is Young}) > MOST_GENERATIONS:
-                self.too_far[c] = self.too_far.get(c, 0) | mask
+            parts = [(mask, self._own_entries(found, others, c, mask))]
             for add, entered in self._entered([x for x in found if type(x) is Call], words):
                 symbol = self._symbol(entered)
                 entrances = [*(self.entry[callee] for callee in entered), *self._shadow_starts(others)]
@@ -375,13 +374,15 @@ class FrameBuilder:
                 together.setdefault((add, alone), {}).setdefault(callee, set()).add(after)
         return [(add, entered) for (add, _), entered in together.items()]
 
-    def _own_entries(self, found: list[Any], others: list[Shadow]) -> list[Entry]:
-        """The move and the return among what is possible on a symbol."""
+    def _own_entries(self, found: list[Any], others: list[Shadow], c: int, mask: int) -> list[Entry]:
+        """The move and the return among what is possible in a control on some symbols."""
         entries: list[Entry] = []
         targets = [x for x in found if type(x) is int and x != RETURN]
         young = [x for x in found if type(x) is Young]
         if young:
-            targets = self._generations(targets, young)
+            targets, whole = self._generations(targets, young)
+            if not whole:
+                self.too_far[c] = self.too_far.get(c, 0) | mask
         begun = [x.target for x in found if type(x) is Begin]
         beside = [self._shadow(x.terminal, x.state) for x in others]
         for add, into in enumerate((targets, begun)):
@@ -392,17 +393,12 @@ class FrameBuilder:
             entries.append((RETURN, (), 0))
         return entries
 
-    def _generations(self, oldest: list[int], young: list[Young]) -> list[int]:
-        """The items of a move, generations numbered anew: those older than the first match, and that itself."""
-        items, level = list[int](), 0
+    def _generations(self, oldest: list[int], young: list[Young]) -> tuple[list[int], bool]:
+        """The items of a move, generations numbered anew, and whether these were not too many."""
         rest = [[x.target for x in young if x.generation == g] for g in sorted({x.generation for x in young})]
-        for targets in (oldest, *rest):
-            if level <= MOST_GENERATIONS and targets:
-                items += [self._aged(i, level) for i in targets]
-                level += 1
-            if any(self._settles(i) for i in targets):
-                break
-        return items
+        levels = self.lexemes.not_settled([oldest, *rest])
+        items = [self._aged(i, level) for level, targets in enumerate(levels[: _NEXT]) for i in targets]
+        return items, len(levels) <= _NEXT
 
     def _aged(self, item: int, level: int) -> int:
         """The item of a generation that stands for an item; places have none."""
@@ -413,8 +409,6 @@ class FrameBuilder:
         if found is None:
             found = self.inside[key] = self._item(self.arcs[item], self.after[item])
             self.point[found], self.generation[found] = self.point[item], level
-            if item in self.guards:
-                self.guards[found] = self.guards[item]
         return found
 
     def loop(self, c: int) -> Loop | None:
@@ -432,7 +426,7 @@ class FrameBuilder:
 
     def end_of(self, c: int) -> int:
         """Whether the text may end in a control."""
-        if not self._ending(c)[1] & self.end_bit:
+        if not self._returning(c)[1] & self.end_bit:
             return NO_END
         ended = self.ended(c)
         return END_HERE if 0 in ended else END_RETURN if ended else NO_END
@@ -441,7 +435,7 @@ class FrameBuilder:
         """The control after a return from control c through a symbol; -1 when nothing that it waits for has ended."""
         found = self.ret[c].get(symbol)
         if found is None:
-            row = self.returns.setdefault(ending := self._ending(c), {})
+            row = self.returns.setdefault(ending := self._returning(c), {})
             if symbol not in row:
                 after, only = self.after_call(ending[0], symbol), ending[1]
                 row[symbol] = self.control(after, -1 if self._reads_only(after, only) else only) if after else -1
@@ -456,30 +450,6 @@ class FrameBuilder:
     def readable_at(self, p: int) -> int:
         """The symbols with which something begins at a place."""
         return first_symbols([self.arcs[p], self.begins.get(p, []), [(mask, 0) for mask, _ in self.calls[p]]])
-
-    # ---------------------------------------------------------------- names
-
-    def control_name(self, c: int) -> str:
-        """What a control stands for: the places it holds, by frame and state, and the lexemes it is inside of."""
-        items, only = self.sets[c]
-        parts = []
-        for i in sorted(items)[:4]:
-            if i in self.point and self.point[i][2] >= 0:
-                t, q, _ = self.point[i]
-                parts.append(f"{self.lexicon.terminals[t].name}@{q}")
-            elif i in self.place_frame:
-                k, q = self.place_frame[i]
-                parts.append(f"{self.network.frames[k].name}:{q}")
-        return " ".join(dict.fromkeys(parts)) + (" …" if len(items) > 4 else "") + ("" if only == -1 else " guarded")
-
-    def symbol_name(self, symbol: int) -> str:
-        """The callees that a symbol waits for."""
-        return " | ".join(dict.fromkeys(self.callee_name(callee) for callee in sorted(self.symbol_callees[symbol])))
-
-    def callee_name(self, callee: int) -> str:
-        """A rule or a terminal."""
-        frames = self.network.frames
-        return frames[callee].name if callee < len(frames) else self.lexicon.terminals[callee - len(frames)].name
 
     # ---------------------------------------------------------------- reachable configurations
 

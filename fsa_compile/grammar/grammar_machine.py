@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.errors import ConstraintError, LimitError, UnsupportedGrammarError
-from fsa_compile.grammar.conflicts import Conflict, find_conflict
+from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError, UnsupportedGrammarError
+from fsa_compile.grammar.conflicts import Conflict, control_name, find_conflict, narrowing, symbol_name
 from fsa_compile.grammar.frame_subsets import FrameBuilder
 from fsa_compile.grammar.frame_trim import trim
 from fsa_compile.grammar.grammar_checks import check_grammar
@@ -123,12 +124,19 @@ class _Attempts:
                 if conflict:
                     break
                 raise
-            trim(tables, builder, grammar.text)
-            found = find_conflict(tables, builder, stacks)
+            try:
+                trim(tables, builder, grammar.text)
+                found = find_conflict(tables, builder, stacks)
+            except (UnsatisfiableError, UnsupportedGrammarError):
+                lost = narrowing(builder)  # the machine reads too little
+                if not lost:
+                    raise
+                found = Conflict(tables, builder, {}, {}, lost)
             conflict = found and (conflict or found)
-            if not conflict or not builder.early:
+            if not conflict or not (builder.early or builder.too_far):
                 break
         if conflict:
             return conflict
         heat = temperature_of_controls(tables, builder)
-        return minimal_machine(tables, lexicon.byte_class, lexicon.specials, builder.control_name, builder.symbol_name, heat)
+        names = functools.partial(control_name, builder), functools.partial(symbol_name, builder)
+        return minimal_machine(tables, lexicon.byte_class, lexicon.specials, *names, heat)

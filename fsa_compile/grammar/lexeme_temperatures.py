@@ -28,9 +28,9 @@ def temperature_of_controls(tables: FrameTables, builder: FrameBuilder) -> Calla
 
     def of_control(c: int) -> float | None:
         read = union(mask for mask, entries in tables.actions[c] if any(entry[0] != RETURN for entry in entries))
-        going, on, rest = builder.parts(c)
-        found = {builder.point[i][0] for i in going if builder.point[i][2] >= 0 and first_symbols([builder.arcs[i]]) & on & read}
-        begun = (rest | builder.early.get(c, 0)) & read
+        going = [i for i in builder.going(c) if builder.point[i][2] >= 0]
+        found = {builder.point[i][0] for i in going if first_symbols([builder.arcs[i]]) & read}
+        begun = union(ending.rest | ending.early for ending in builder.endings(c)) & read
         for k, q in (builder.place_frame[p] for p in builder.places(c) if p in builder.place_frame):
             here = terminals_of(network.frames[k].dfa.arcs[q], first)
             found |= {t for t in members(here) if t in given and begins[t] & begun}

@@ -22,7 +22,7 @@ What holds in the lexical mode "longest":
   `\w`, and all that the terminal reads if in ASCII these are `\w` and $ only. Beyond ASCII this holds where the first byte of the
   character tells it from all others that may follow.
 * A condition at the end of a terminal (`/[0-9]+(?![A-Za-z_])/`), or of an alternative of it, forbids it to end before what the
-  condition excludes.
+  condition excludes. Then the next terminal that matches the same text is taken, or else a shorter match.
 * An ignored text may stand before the first, between any two, and after the last lexeme.
 """
 
@@ -45,6 +45,9 @@ _LONG = 4
 """Lexemes of more states than this are called, and so shared by the places where they may stand."""
 _MOST_COMPARED = 2_000
 """Most sets of states that are looked at for places where a lexer would go back."""
+_MOST_PAIRS = 20_000
+"""Most pairs of lexemes beside one another that are looked at for ends that a condition may forbid."""
+_Pair: TypeAlias = tuple[int, int, int, bool]
 
 
 def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar: Grammar, deadline: Deadline) -> None:
@@ -66,7 +69,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
             raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
     original = [t.automaton for t in lexicon.terminals]
     keyword = [lexicon.is_keyword(i) for i in range(len(original))]
-    reserving = sum(1 << i for i, t in enumerate(lexicon.terminals) if t.literal or keyword[i])
+    reserving = sum(1 << i for i, t in enumerate(lexicon.terminals) if t.literal or (keyword[i] and lexicon.ends_as_word(i)))
     ranks = sorted(range(len(original)), key=lambda i: rank_of(lexicon.terminals[i], i))
     better: dict[int, int] = {}
     ranked = 0
@@ -80,7 +83,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
         deadline.check("Comparing the grammar's terminals")
         own = [context for context in contexts if context >> i & 1]
         winners = [j for j in members(union(own) & better[i] & rivals[i]) if _share_text(original[i], original[j])]
-        always = [j for j in winners if all(context >> j & 1 for context in own)]
+        always = [j for j in winners if all(context >> j & 1 for context in own) and not lexicon.terminals[j].ends]
         taking = [original[j] for j in winners if j in always or reserving >> j & 1]
         if winners and not difference(original[i], taking)[0].arcs[0]:
             raise _never(lexicon, i, winners, grammar)
@@ -96,6 +99,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
         if keyword[i]:
             t.automaton, t.guard = _glued(t.automaton, unbounded, glued)
         guard_ends(t)
+    find_failing(lexicon.terminals, frames, ignore)
 
 
 def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -> UnsupportedGrammarError:
@@ -208,7 +212,8 @@ def closed_frames(frames: list[SymbolDfa], lines: list[bool]) -> list[bool]:
 
 
 def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[int]) -> Callable[[list[int]], bool]:
-    """Tells whether lexemes of some terminals that begin together can end where a longer match has begun that may still fail.
+    """Tells whether lexemes of some terminals that begin together can end where a longer match has begun that may still fail, or
+    end as one or the other terminal by what follows.
 
     Args:
       frames: automata of the frames, the first one where texts start.
@@ -220,13 +225,7 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
       where that is not known within `_MOST_COMPARED` sets.
     """
     automata = [t.automaton for t in terminals]
-    first, last = first_and_last(frames)
-    ignored = union(1 << t for t in ignore)
-    follow = [after | ignored for after in follow_sets(len(automata), frames, first, last)]
-    for t in ignore:
-        follow[t] = (1 << len(automata)) - 1
-    begin = [union(symbols for symbols, _ in a.arcs[0]) for a in automata]
-    after_terminal = [union(begin[t] for t in members(after)) for after in follow]
+    _, after_terminal = _following(terminals, frames, ignore)
 
     def has_gap(together: list[int]) -> bool:
         start = frozenset((t, 0) for t in together)
@@ -235,8 +234,11 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
             state = todo.pop()
             next_ones = union(after_terminal[t] & ~terminals[t].guard.get(q, 0) for t, q in state if automata[t].final[q])
             for symbols, where in disjoint([(x, [(t, r)]) for t, q in state for x, r in automata[t].arcs[q]]):
-                if symbols & next_ones and not any(automata[t].final[q] or q in terminals[t].reserved for t, q in where):
+                if symbols & next_ones and not any(settles(terminals[t], q) for t, q in where):
                     return True
+                ends = sorted((terminals[t].rank, t, q) for t, q in where if automata[t].final[q])
+                if len(ends) > 1 and terminals[ends[0][1]].guard.get(ends[0][2]):
+                    return True  # what follows tells which of them it is, and so which place returns
                 target = frozenset(where)
                 if target not in seen:
                     seen.add(target)
@@ -244,6 +246,104 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
         return bool(todo)
 
     return has_gap
+
+
+def find_failing(terminals: list[Terminal], frames: list[SymbolDfa], ignore: list[int]) -> None:
+    """Finds the ends that a condition may forbid while shorter lexemes have been read that go on, in place (`Terminal.failing`).
+
+    What may have begun where the lexeme, or one beside it, could have ended is taken from what may follow anywhere in the
+    grammar: too many symbols may be found, never too few.
+    """
+    if not any(t.ends for t in terminals):
+        return
+    follow, begin = _following(terminals, frames, ignore)
+    contexts = _contexts(len(terminals), frames, ignore)
+    for t, terminal in enumerate(terminals):
+        if terminal.ends and terminal.guard:
+            together = union(context for context in contexts if context >> t & 1)
+            terminal.failing = _Beside(terminals, t, follow, begin).failing(together)
+
+
+class _Beside:
+    """Lexemes that are read beside one with a condition at its end.
+
+    A *pair* is a state of that one's automaton, another terminal, its state, and whether it began where the first one did.
+    """
+
+    def __init__(self, terminals: list[Terminal], t: int, follow: list[int], begin: list[int]) -> None:
+        self.terminals, self.follow, self.begin = terminals, follow, begin
+        self.guard = terminals[t].guard
+        self.arcs, self.final = terminals[t].automaton
+
+    def failing(self, together: int) -> dict[int, int]:
+        """By final state the symbols at which a younger lexeme may be needed.
+
+        Args:
+          together: terminals that may begin where this one does, itself among them.
+        """
+        needed: list[_Pair] = []
+        out: dict[int, int] = {}
+        todo: list[_Pair] = [(0, u, 0, True) for u in members(together)]
+        before: dict[_Pair, list[tuple[int, _Pair]]] = {pair: [] for pair in todo}
+        while todo:
+            pair = todo.pop()
+            if lost := self.guard.get(pair[0], 0) & self._read(pair):
+                out[pair[0]] = out.get(pair[0], 0) | lost
+                needed.append(pair)
+            for symbols, after in self._further(pair):
+                if after not in before:
+                    before[after] = []
+                    todo.append(after)
+                before[after].append((symbols, pair))
+            if len(before) > _MOST_PAIRS:
+                return {q: guard | first_symbols([self.arcs[q]]) for q, guard in self.guard.items()}
+        seen = set(needed)
+        while needed:
+            for symbols, pair in before[needed.pop()]:
+                if pair[0] in self.guard:
+                    out[pair[0]] = out.get(pair[0], 0) | symbols
+                if pair not in seen:
+                    seen.add(pair)
+                    needed.append(pair)
+        return out
+
+    def _read(self, pair: _Pair) -> int:
+        """The symbols that a younger lexeme, or what follows it, reads next."""
+        _, u, r, together = pair
+        if together:
+            return 0
+        return first_symbols([self.terminals[u].automaton.arcs[r]]) | self._open(u, r)
+
+    def _open(self, u: int, r: int) -> int:
+        """The symbols before which terminal u may end in a state, and with which something may follow."""
+        other = self.terminals[u]
+        return self.begin[u] & ~other.guard.get(r, 0) if other.automaton.final[r] else 0
+
+    def _further(self, pair: _Pair) -> list[tuple[int, _Pair]]:
+        q, u, r, together = pair
+        if self.final[q] and q not in self.guard:
+            return []  # a match, whatever follows
+        here, allowed = self.arcs[q], self._open(u, r)
+        moves = [(x & y, (q2, u, r2, together)) for x, q2 in here for y, r2 in self.terminals[u].automaton.arcs[r] if x & y]
+        starts = [(v, arc) for v in members(self.follow[u]) for arc in self.terminals[v].automaton.arcs[0]] if allowed else []
+        moves += [(both, (q2, v, s, False)) for x, q2 in here if x & allowed for v, (y, s) in starts if (both := x & y & allowed)]
+        return moves
+
+
+def _following(terminals: list[Terminal], frames: list[SymbolDfa], ignore: list[int]) -> tuple[list[int], list[int]]:
+    """Per terminal the terminals that may follow it, ignored ones among them, and the symbols that these begin with."""
+    first, last = first_and_last(frames)
+    ignored = union(1 << t for t in ignore)
+    follow = [after | ignored for after in follow_sets(len(terminals), frames, first, last)]
+    for t in ignore:
+        follow[t] = (1 << len(terminals)) - 1
+    begin = [first_symbols(t.automaton.arcs[:1]) for t in terminals]
+    return follow, [union(begin[t] for t in members(after)) for after in follow]
+
+
+def settles(terminal: Terminal, q: int) -> bool:
+    """Whether nothing shorter is read once a text leads to a state of a terminal: a match, or a word that is reserved."""
+    return q in terminal.reserved or (terminal.automaton.final[q] and q not in terminal.failing)
 
 
 def _rivals(automata: list[Automaton]) -> list[int]:
@@ -310,12 +410,12 @@ def guard_ends(t: Terminal) -> None:
     t.automaton, t.guard = Automaton(arcs, [t.automaton.final[p] for p, _ in order]), guard
 
 
-_Beside: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
+_Place: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
 
 
-def _beside(whole: Automaton, others: list[Automaton]) -> tuple[list[_Beside], list[list[tuple[int, int]]]]:
+def _beside(whole: Automaton, others: list[Automaton]) -> tuple[list[_Place], list[list[tuple[int, int]]]]:
     """Reads the texts of an automaton, and with them others as far as these go on: states, the initial one first, and arcs."""
-    first: _Beside = (0, tuple((i, 0) for i in range(len(others))))
+    first: _Place = (0, tuple((i, 0) for i in range(len(others))))
     number, order = {first: 0}, [first]
     arcs: list[list[tuple[int, int]]] = []
     for p, beside in order:

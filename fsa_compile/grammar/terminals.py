@@ -81,6 +81,7 @@ class Terminal:
       ends: alternatives with a condition at their end (`trailing_guards`): their automata, like `automaton`, and the symbols
         before which the lexeme may not end.
       guard: by final state, symbols before which the lexeme may not end there; `longest_match` says which.
+      failing: by final state with a condition, the symbols at which a shorter lexeme may have to be read instead.
       rank: of terminals that begin together and match the same text, the one with the least rank it is.
       ties: whether another terminal may match the same text at the same place.
       reserved: states in which the text is a word that another terminal has taken from this one.
@@ -96,6 +97,7 @@ class Terminal:
     nullable: bool
     ends: list[tuple[Automaton, int]] = dataclasses.field(default_factory=list)
     guard: dict[int, int] = dataclasses.field(default_factory=dict)
+    failing: dict[int, int] = dataclasses.field(default_factory=dict)
     rank: int = 0
     ties: bool = False
     reserved: frozenset[int] = frozenset()
@@ -233,6 +235,11 @@ class Lexicon:
         """Whether a terminal has finitely many texts, all of two word characters and more."""
         final = self.terminals[t].automaton.final
         return widest(self.terminals[t].automaton) != float("inf") and all_words(self._bytes[t], final)
+
+    def ends_as_word(self, t: int) -> bool:
+        """Whether the conditions at the end of a terminal forbid nothing but word characters and bytes beyond ASCII."""
+        words = self.class_set(WORD_BYTES | ~((1 << 128) - 1))
+        return not any(symbols & ~words for _, symbols in self.terminals[t].ends)
 
     def glued(self, t: int, state: int) -> int:
         """The symbol classes before which a keyword may not end, if terminal t goes on behind it in a state."""

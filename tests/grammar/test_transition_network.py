@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 import warnings
+from functools import partial
 
 import pytest
 from oracles.derivation import derives
 
 from fsa_compile.automata.symbol_dfa import SymbolDfa, minimised, without_empty
 from fsa_compile.errors import GrammarError, LimitError, UnsatisfiableError
-from fsa_compile.grammar.conflicts import find_conflict
+from fsa_compile.grammar.conflicts import control_name, find_conflict, symbol_name
 from fsa_compile.grammar.frame_subsets import FrameBuilder
 from fsa_compile.grammar.frame_trim import trim
 from fsa_compile.grammar.gbnf_syntax import parse_gbnf
@@ -173,7 +174,7 @@ def test_every_choice_of_calls_keeps_the_language(way: Outlining) -> None:
                 continue
         if find_conflict(tables, builder, 3):
             continue
-        machine = minimal_machine(tables, lexicon.byte_class, (), builder.control_name, builder.symbol_name)
+        machine = minimal_machine(tables, lexicon.byte_class, (), partial(control_name, builder), partial(symbol_name, builder))
         for n in range(4):
             for letters in itertools.product("ab()", repeat=n):
                 text = "".join(letters)

@@ -1,0 +1,112 @@
+"""Where lexemes of the longest match end: which of those that have been read it is, whether a shorter one may be needed yet.
+
+A match settles a text: no shorter one is read any more. It does not where a condition on what follows may forbid it while a
+shorter one, with what follows that, could go on (`longest_match.find_failing`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from fsa_compile.arrays.bit_sets import disjoint, union
+from fsa_compile.grammar.frame_actions import first_symbols
+from fsa_compile.grammar.longest_match import settles
+from fsa_compile.grammar.terminals import Terminal
+
+MOST_GENERATIONS = 4
+"""Most lexemes that are read beside an older one which may still match: how far the lexer goes back."""
+
+
+class Ending(NamedTuple):
+    """Places where a control is once its lexeme has ended, or before it has begun one.
+
+    Attributes:
+      places: one place per terminal that it may be.
+      rest: symbols before which it ends, END among them: no lexeme goes on with them.
+      early: symbols with which a longer match has begun that may still fail.
+      generation: of the lexeme.
+    """
+
+    places: frozenset[int]
+    rest: int
+    early: int
+    generation: int
+
+
+class LexemeEnds:
+    """Points inside lexemes, seen as texts that are a lexeme or the beginning of one.
+
+    Args:
+      terminals: all of them, settled.
+      arcs: per item its (set of symbols, next item) pairs.
+      point: terminal, its state and the place after it, of every item that is a point inside a lexeme; the terminal is -1 where
+        another stack reads it.
+      generation: of points that are younger than the oldest.
+    """
+
+    def __init__(
+        self,
+        terminals: Sequence[Terminal],
+        arcs: Sequence[list[tuple[int, int]]],
+        point: Mapping[int, tuple[int, int, int]],
+        generation: Mapping[int, int],
+    ) -> None:
+        self._terminals, self._arcs, self._point, self._generation = terminals, arcs, point, generation
+
+    def matching(self, points: Iterable[int]) -> list[list[int]]:
+        """The points at the end of a lexeme, of this stack or of another one: by generation, then by the terminal's rank."""
+        groups: dict[tuple[int, int], list[int]] = {}
+        for i in points:
+            t, q, _ = self._point[i]
+            if t >= 0 and self._terminals[t].automaton.final[q]:
+                groups.setdefault((self._generation.get(i, 0), self._terminals[t].rank), []).append(i)
+        return [groups[key] for key in sorted(groups)]
+
+    def condition(self, i: int) -> int:
+        """The symbols before which a lexeme may not end at a point."""
+        t, q, _ = self._point[i]
+        return self._terminals[t].guard.get(q, 0)
+
+    def settling(self, points: list[int]) -> int:
+        """The symbols with which points go on so that no shorter match is read any more."""
+        arcs = [(mask, [q]) for i in points for mask, q in self._arcs[i]]
+        if not any(self._failing(q) for _, (q,) in arcs):
+            return union(mask for mask, (q,) in arcs if self._settles(q))
+        return union(mask for mask, targets in disjoint(arcs) if self._settled(targets))
+
+    def not_settled(self, generations: list[list[int]]) -> list[list[int]]:
+        """What is left of generations of items, oldest first: those down to a lexeme that is one whatever follows.
+
+        What an older generation has read, too, is left out of a younger one: whatever follows, the older one is taken.
+        """
+        out, read = list[list[int]](), dict[int, None]()
+        for targets in generations:
+            if new := [i for i in dict.fromkeys(targets) if i not in read]:
+                out.append(new)
+                read.update(dict.fromkeys(new))
+            if self._settled(read):
+                break
+        return out
+
+    def _settles(self, i: int) -> bool:
+        """Whether the text that an item has read is a lexeme whatever follows, or a word that is reserved."""
+        t, q, _ = self._point.get(i, (-1, 0, -1))
+        return i not in self._point or (t >= 0 and settles(self._terminals[t], q))
+
+    def _failing(self, i: int) -> int:
+        """The symbols at which a lexeme that an item has read may have to be cut shorter; 0 of what is none."""
+        t, q, _ = self._point.get(i, (-1, 0, -1))
+        return self._terminals[t].failing.get(q, 0) if t >= 0 else 0
+
+    def _settled(self, items: Iterable[int]) -> bool:
+        """Whether the text that items have read is a lexeme whatever follows, by one of them or by another."""
+        items = list(items)
+        if any(self._settles(i) for i in items):
+            return True
+        failing = [lost for i in items if (lost := self._failing(i))]
+        if not failing:
+            return False
+        sure = [(mask, 0) for i in items for mask, q in self._arcs[i] if self._settles(q)]
+        return not functools.reduce(int.__and__, failing) & ~first_symbols([sure])
