@@ -221,9 +221,13 @@ class _Explainer:
             f"after {self._quoted(place)}, {self._symbol_words(kind)} may go on with {longer}, or begin the next lexeme after "
             f"{names}: a later character tells which, and the lexer cannot go back that far here"
         )
+        terminals = self.builder.lexicon.terminals
+        ordered = any(t.key[0] == "ordered" and t.name in longer.split(" or ") for t in terminals)
         fix = (
-            "Let the shorter lexeme end with a condition that decides, such as (?![.]), make one terminal of both, or let the "
-            'next lexeme stand in the same rule without recursion; or compile with mode="characters".'
+            "Let the alternatives in its lazy loop begin with different characters, as in /<(!.|[^>!])*?>/."
+            if ordered
+            else "Let the shorter lexeme end with a condition that decides, such as (?![.]), make one terminal of both, or let "
+            'the next lexeme stand in the same rule without recursion; or compile with mode="characters".'
         )
         return self._error(what, place, kind, readings, rule, fix)
 

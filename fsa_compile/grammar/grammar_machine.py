@@ -132,7 +132,7 @@ class _Attempts:
                 if not lost:
                     raise
                 found = Conflict(tables, builder, {}, {}, lost)
-            conflict = found and (conflict or found)
+            conflict = found and (conflict if conflict and not conflict.narrowed else found)
             if not conflict or not (builder.early or builder.too_far):
                 break
         if conflict:

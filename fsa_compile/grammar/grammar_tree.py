@@ -27,12 +27,16 @@ class Literal:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pattern:
-    """A regular expression in Python's dialect; flags is a subset of "imsx"."""
+    """A regular expression in Python's dialect; flags is a subset of "imsx".
+
+    `ordered`: its lexeme is the first match of alternatives and loops that are tried in order (`first_match`), not any match.
+    """
 
     pattern: str
     start: int
     end: int
     flags: str = ""
+    ordered: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

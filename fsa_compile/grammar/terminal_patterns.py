@@ -1,10 +1,11 @@
 """Terminals that need more than their parts: lazy loops and conditions mean something for a lexeme as a whole only.
 
-A lexer stops a lazy loop at the first chance, so in longest-match mode a terminal with one is its shortest matches: a match that
-begins with another match is none. Alternatives count one by one, so that strings in one and in three quotes do not get into each
-other's way. Conditions (lookaround, boundaries, anchors) inside a terminal see all of it; one that would look at the text around
-it is refused, except that in longest-match mode one at the end may forbid characters to follow (`trailing_guards`). Both are
-settled by joining the terminal to one regular expression.
+In longest-match mode a terminal with a lazy loop is what a matcher takes that tries alternatives and loops in order
+(`first_match`). Where its conditions see more than the next character, it is its shortest matches: a match that begins with
+another match is none, and alternatives count one by one, so that strings in one and in three quotes do not get into each other's
+way. Conditions (lookaround, boundaries, anchors) inside a terminal see all of it; one that would look at the text around it is
+refused, except that in longest-match mode one at the end may forbid characters to follow (`trailing_guards`). All are settled by
+joining the terminal to one regular expression.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
 )
 from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
 from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
-from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text
+from fsa_compile.patterns.first_match import tried_in_order
+from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text, widths
 from fsa_compile.patterns.regex_tree import Repeat as Loop
 from fsa_compile.patterns.shortest_match import MOST_ALTERNATIVES, alternatives, optional_end, shortest
 from fsa_compile.patterns.trailing_guards import first_character, split_guard
@@ -216,6 +218,8 @@ class _Terminals:
         pattern, flags = (body.pattern, body.flags) if isinstance(body, Pattern) else (self.join(body), "")
         tree = self.parsed(pattern, flags, body)
         lazy = self.lazy and _has_lazy(tree)
+        if lazy and tried_in_order(tree, self.source.limits):
+            return Pattern(self.checked_length(pattern), body.start, body.end, flags, ordered=True)
         for bare, _ in split_guard(tree) if self.lazy and not lazy else [(tree, NONE)]:
             self.refuse_outlook(bare, body)
         if lazy:
@@ -303,13 +307,18 @@ class _Terminals:
             case Sequence(parts=parts):
                 return "".join(map(self.join, parts))
             case Choice(branches=branches):
-                return f"(?:{'|'.join(map(self.join, branches))})"
+                return f"(?:{'|'.join(sorted(map(self.join, branches), key=self.precedence))})"
             case Repeat(part=part, low=low, high=high):
                 return f"(?:{self.join(part)}){{{low},{'' if high is None else high}}}"
         fix = "Give it a rule of its own."
         self.source.unsupported(
             "free text cannot be part of a terminal with lazy loops or conditions", node.start, node.end, fix=fix
         )
+
+    def precedence(self, pattern: str) -> tuple[float, int, int]:
+        """The order in which Lark lets a lexer try alternatives of one terminal: those that may be longest first."""
+        least, most = widths(parse_pattern(pattern, 0, self.source.limits))
+        return -most, -least, -len(pattern)
 
     def checked_length(self, pattern: str) -> str:
         if len(pattern) > self.source.limits.max_pattern:

@@ -20,6 +20,7 @@ from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.acyclic import choices_dfa
 from fsa_compile.automata.aho_corasick import text_until_automaton
 from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.letter_dfa import LetterDfa
 from fsa_compile.automata.minimize import minimize
 from fsa_compile.automata.suffix_automaton import chunks_dfa
 from fsa_compile.automata.utf8 import to_byte_dfa
@@ -42,6 +43,7 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
 from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns import regex_tree as syntax_tree
+from fsa_compile.patterns.first_match import first_match
 from fsa_compile.patterns.regex_automaton import build_automaton
 from fsa_compile.patterns.trailing_guards import WORD_BYTES, all_words, forbidden_bytes, glued_bytes, split_guard
 from fsa_compile.unicode.code_points import NONE, CodePointSet
@@ -197,10 +199,7 @@ class Lexicon:
         known: dict[CodePointSet, int | None] = {NONE: 0}
         automata = self._bytes = [t.automaton.arcs for t in self.terminals]
         for t in self.terminals:
-            guards = _guards(t.key, self._limits)
-            if all(forbidden == NONE for _, forbidden in guards):
-                continue
-            for tree, forbidden in guards:
+            for dfa, forbidden in _ends(t.key, self._limits, self._deadline):
                 if forbidden not in known:
                     known[forbidden] = forbidden_bytes(forbidden, automata)
                 found = known[forbidden]
@@ -209,10 +208,8 @@ class Lexicon:
                     fix = r"Let it speak of ASCII only: write (?a:\b), or a class such as (?![A-Za-z0-9_])."
                     raise UnsupportedGrammarError(what, text=self._grammar.text, start=t.start, end=t.end, fix=fix)
                 begun = [k for k, token in enumerate(self.specials) if self._values.get(token, (0, False))[0] & found]
-                dfa = build_automaton(tree, self._limits, self._deadline)
-                if dfa is not None:
-                    end = _without_empty(to_byte_dfa(dfa, self._limits))[0]
-                    t.ends.append((end, found | sum(1 << 256 + k for k in begun)))
+                end = _without_empty(to_byte_dfa(dfa, self._limits))[0]
+                t.ends.append((end, found | sum(1 << 256 + k for k in begun)))
 
     def stands_alone(self, t: int) -> bool:
         """Whether no other terminal begins with a symbol with which this one begins."""
@@ -250,7 +247,7 @@ class Lexicon:
             case Literal():
                 return ("literal", node.text) if not node.ignore_case else ("pattern", re.escape(node.text), "i")
             case Pattern():
-                return "pattern", node.pattern, "".join(sorted(node.flags))
+                return "ordered" if node.ordered else "pattern", node.pattern, "".join(sorted(node.flags))
             case SpecialToken():
                 return "special", self._token_of[node.name]
             case FreeText():
@@ -303,7 +300,7 @@ def terminal_dfa(grammar: Grammar, node: Reference | SpecialToken, limits: Compi
     """
     key = Lexicon(grammar, {}, limits, deadline)._key(grammar.rules[str(node.name)].body, ())
     dfa = byte_dfa_of(key, limits, deadline)
-    if dfa is None or any(forbidden != NONE for _, forbidden in _guards(key, limits)):
+    if dfa is None or _ends(key, limits, deadline):
         what = "it has no text" if dfa is None else "a condition on what follows cannot be kept where tokens are counted"
         raise UnsupportedGrammarError(what, text=grammar.text, start=node.start, end=node.end, fix="Change the terminal.")
     return dfa
@@ -332,11 +329,18 @@ def automaton_of(key: Key, limits: CompileLimits, deadline: Deadline) -> tuple[A
     return _cache.get((key, limits), made)
 
 
-def _guards(key: Key, limits: CompileLimits) -> list[tuple[syntax_tree.Node, CodePointSet]]:
-    """The alternatives of a terminal, and what a condition at their end forbids to follow."""
+def _ends(key: Key, limits: CompileLimits, deadline: Deadline) -> list[tuple[LetterDfa, CodePointSet]]:
+    """The alternatives of a terminal with the characters that conditions at their end forbid to follow; none without any."""
     if key[0] in ("bounded", "tempered"):
-        return _guards(key[1], limits)
-    return split_guard(_tree(key, limits)) if key[0] == "pattern" else []
+        return _ends(key[1], limits, deadline)
+    if key[0] == "ordered":
+        _, ends = first_match(_tree(key, limits), limits, deadline)
+        return ends if any(forbidden != NONE for _, forbidden in ends) else []
+    guards = split_guard(_tree(key, limits)) if key[0] == "pattern" else []
+    if all(forbidden == NONE for _, forbidden in guards):
+        return []
+    automata = [(build_automaton(tree, limits, deadline), forbidden) for tree, forbidden in guards]
+    return [(dfa, forbidden) for dfa, forbidden in automata if dfa is not None]
 
 
 def text_automaton(data: bytes) -> tuple[Automaton, bool]:
@@ -357,6 +361,9 @@ def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa 
             tree = syntax_tree.Alternate([bare for bare, _ in split_guard(tree)], 0, 0)
         dfa = build_automaton(tree, limits, deadline)
         return None if dfa is None else to_byte_dfa(dfa, limits)
+    if key[0] == "ordered":
+        first, _ = first_match(_tree(key, limits), limits, deadline)
+        return None if first is None else to_byte_dfa(first, limits)
     if key[0] == "free":
         return _free_text(key[1], limits)
     if key[0] == "chunks":
@@ -380,7 +387,7 @@ def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa 
 
 def _stands_alone(part: Key) -> bool:
     """Whether a part of a terminal is compiled without the others: conditions of a shortest match do not see what follows it."""
-    return part[0] in ("free", "chunks", "bounded") or (part[0] == "pattern" and part[1].startswith("(?!"))
+    return part[0] in ("free", "chunks", "bounded", "ordered") or (part[0] == "pattern" and part[1].startswith("(?!"))
 
 
 def _repeated_free_text(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
@@ -410,7 +417,7 @@ def _tree(key: Key, limits: CompileLimits) -> syntax_tree.Node:
     match key[0]:
         case "literal":
             return syntax_tree.Text(key[1], 0, 0) if key[1] else syntax_tree.Concat([], 0, 0)
-        case "pattern":
+        case "pattern" | "ordered":
             flags = 0
             for letter in key[2]:
                 flags |= int(_FLAGS[letter])

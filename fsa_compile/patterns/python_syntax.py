@@ -7,14 +7,16 @@ bytes patterns.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import NamedTuple, NoReturn, Protocol
 
 from fsa_compile.errors import ConstraintError, LimitError, RegexSyntaxError, UnsupportedPatternError
 from fsa_compile.limits import CompileLimits
 from fsa_compile.patterns import python_escapes as escapes
+from fsa_compile.patterns.glushkov import one_character
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, AnchorKind, Atomic, Chars, Concat, Look, Node, Repeat, Text
-from fsa_compile.unicode.code_points import ANY, ASCII, NONE, CodePointSet, single, union
+from fsa_compile.unicode.code_points import ANY, ASCII, NONE, CodePointSet, union
 from fsa_compile.unicode.properties import category, same_ignoring_case
 
 MAX_DEPTH = 100
@@ -434,18 +436,11 @@ def _concat(items: list[Node], start: int, end: int) -> Node:
 
 
 def _alternate(branches: list[Node], start: int, end: int) -> Node:
-    """One of the branches; single characters among them become one set."""
-    if len(branches) == 1:
-        return branches[0]
-    one, rest = [], []
-    for branch in branches:
-        if type(branch) is Chars:
-            one.append(branch.members)
-        elif type(branch) is Text and len(branch.text) == 1:
-            one.append(single(ord(branch.text)))
-        else:
-            rest.append(branch)
-    if not one:
-        return Alternate(branches, start, end)
-    chars = Chars(union(*one) if len(one) > 1 else one[0], start, end)
-    return Alternate([chars, *rest], start, end) if rest else chars
+    """One of the branches; single characters next to one another become one set."""
+    joined: list[Node] = []
+    for single_one, some in itertools.groupby(branches, lambda branch: one_character(branch) is not None):
+        run = list(some)
+        if single_one and len(branches) > 1:
+            run = [Chars(union(*(one_character(branch) or NONE for branch in run)), start, end)]
+        joined += run
+    return joined[0] if len(joined) == 1 else Alternate(joined, start, end)

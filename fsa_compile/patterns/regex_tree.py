@@ -103,3 +103,20 @@ def children(node: Node) -> list[Node]:
     if isinstance(node, Alternate):
         return node.branches
     return [node.item] if isinstance(node, Repeat | Atomic | Look) else []
+
+
+def widths(node: Node) -> tuple[int, float]:
+    """Lengths of a node's shortest and longest text in characters, conditions taken to hold; the second may be infinite."""
+    if isinstance(node, Text):
+        return len(node.text), len(node.text)
+    if isinstance(node, Chars):
+        return 1, 1
+    if isinstance(node, Anchor | Look):
+        return 0, 0
+    parts = [widths(part) for part in children(node)]
+    if isinstance(node, Alternate):
+        return min(low for low, _ in parts), max(high for _, high in parts)
+    low, high = sum(low for low, _ in parts), sum(high for _, high in parts)
+    if isinstance(node, Repeat):
+        return low * node.low, high and (high * node.high if node.high is not None else float("inf"))
+    return low, high

@@ -41,14 +41,14 @@ def split_guard(tree: Node) -> list[tuple[Node, CodePointSet]]:
             return [(Alternate(bares, tree.start, tree.end), forbidden) for forbidden, bares in found.items()]
         case Concat(items=[*items, last]):
             before = Concat(items, tree.start, tree.end)
-            forbids = _forbidden(last, before)
+            forbids = forbidden_next(last, before)
             if forbids is not None:
                 return [(bare, union(forbids, more)) for bare, more in split_guard(before)]
             return [(Concat([*items, bare], tree.start, tree.end), forbidden) for bare, forbidden in split_guard(last)]
     return [(tree, NONE)]
 
 
-def _forbidden(condition: Node, before: Node) -> CodePointSet | None:
+def forbidden_next(condition: Node, before: Node) -> CodePointSet | None:
     """What a condition forbids to follow; None when it is no such condition."""
     match condition:
         case Look(item=item, behind=False, negative=True):

@@ -16,10 +16,12 @@ from fsa_compile.grammar.grammar_machine import machine_of
 
 COMPILE = [f"gbnf/{name}.gbnf" for name in ("arithmetic", "c", "english", "japanese", "json", "list")] + [
     f"syncode/{name}.lark" for name in ("c", "calc", "invariants", "json")
-] + ["lark/lark.lark", "llguidance_lark.lark"]
+]
 REFUSED = {
     "syncode/python.lark": "_NL",
     "lark/python.lark": "for_stmt (line 94)",
+    "lark/lark.lark": "begin the next lexeme after REGEXP",
+    "llguidance_lark.lark": "begin the next lexeme after REGEXP",
 }
 
 
@@ -48,12 +50,12 @@ def test_it_is_refused_with_its_place(name, data_dir):
 
 @pytest.mark.parametrize("name", ["lark/lark.lark", "llguidance_lark.lark"])
 def test_grammars_of_grammars_read_what_lark_reads(name, data_dir):
-    text = text_of(data_dir, name)
+    text = text_of(data_dir, name).replace(r"|[^\/])", r"|[^\/\\])")  # what a backslash begins is told at once
     machine, judge = machine_of(parse_grammar(text)), lark.Lark(text, parser="lalr")
     rng = random.Random(1)
     seen = Counter()
     for path in sorted([*(data_dir / "grammars").rglob("*.lark"), *Path(fsa_compile.library.__file__).parent.glob("*.lark")]):
-        lines = path.read_text(encoding="utf-8").replace("\\/", "x").split("\n")  # in a lazy loop: see the page of limits
+        lines = path.read_text(encoding="utf-8").split("\n")
         for _ in range(30):
             start = rng.randrange(len(lines))
             sample = "\n".join(lines[start : start + rng.randint(1, 6)])

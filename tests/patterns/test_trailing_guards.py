@@ -119,15 +119,6 @@ def test_alternatives_are_matched_longest() -> None:
         assert lark_accepts(lark.Lark(grammar, parser="lalr"), "bc") == theirs
 
 
-def test_a_lazy_loop_ends_at_the_first_chance() -> None:
-    """On the page of limits: Lark takes the alternative that stands first."""
-    for loop, theirs in (("!>|[^>]", True), ("[^>]|!>", False), ("!.|[^>!]", True)):
-        grammar = f"start: T\nT: /<({loop})*?>/"
-        machine, judge = machine_of(parse_lark(grammar)), lark.Lark(grammar, parser="lalr")
-        assert lark_accepts(judge, "<a!>b>") == theirs
-        assert machine.accepts(b"<a!>b>") == (loop == "!.|[^>!]")
-
-
 def test_without_a_lexer_they_are_refused() -> None:
     with pytest.raises(UnsupportedGrammarError, match="say in the rules what may follow"):
         parse_lark(r"start: /if\b/", mode="characters")

@@ -1,0 +1,124 @@
+"""Ordered tries against `re`: random patterns on all short texts, and where a matcher's order decides what a lexer reads."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+
+import lark
+import pytest
+
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.lark_syntax import parse_lark
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.patterns.first_match import first_match
+from fsa_compile.patterns.glushkov import ConditionFound
+from fsa_compile.patterns.python_syntax import parse
+
+TEXTS = ["".join(text) for n in range(6) for text in itertools.product("abc", repeat=n)]
+
+
+def random_pattern(rng: random.Random, depth: int = 3) -> str:
+    """Alternatives, loops of all kinds, and conditions on the next character."""
+    kind = rng.random()
+    if not depth or kind < 0.3:
+        return rng.choice(["a", "b", "c", "[ab]", "[^a]", "."])
+    one = random_pattern(rng, depth - 1)
+    if kind < 0.55:
+        return one + random_pattern(rng, depth - 1)
+    if kind < 0.75:
+        return f"(?:{one}){rng.choice(['*', '+', '?', '{1,2}', '{2}', '{2,}', '{0,2}'])}{rng.choice(['', '?'])}"
+    if kind < 0.9:
+        return f"(?:{one}|{random_pattern(rng, depth - 1)})"
+    return f"{one}(?![{rng.choice(['a', 'b', 'ac', 'bc'])}])"
+
+
+def ends(dfa, text: str) -> list[int]:
+    """Where an automaton of letters may end in a text."""
+    out, state = [0] * dfa.final[0], 0
+    for at, letter in enumerate(text):
+        state = next((target for letters, target in dfa.arcs[state] if letters >> ord(letter) & 1), -1)
+        if state < 0:
+            break
+        out += [at + 1] * dfa.final[state]
+    return out
+
+
+def taken(pattern: str):
+    """The function from a text to the length of the first match in it; -1 without one."""
+    limits = CompileLimits()
+    whole, conditions = first_match(parse(pattern), limits, Deadline(limits))
+
+    def length(text: str) -> int:
+        for end in reversed(ends(whole, text) if whole else []):
+            forbidden = [ascii_ for dfa, (ascii_, _) in conditions if end in ends(dfa, text)]
+            assert forbidden
+            if end == len(text) or not all(ascii_ >> ord(text[end]) & 1 for ascii_ in forbidden):
+                return end
+        return -1
+
+    return length
+
+
+def test_random_patterns_match_as_re_matches(exhaustive):
+    read = 0
+    for seed in range(5_000 if exhaustive else 200):
+        pattern = random_pattern(random.Random(seed))
+        try:
+            length = taken(pattern)
+        except ConditionFound:
+            continue
+        read += 1
+        for text in TEXTS:
+            found = re.match(pattern, text)
+            assert length(text) == (found.end() if found else -1), (seed, pattern, text)
+    assert read > 180
+
+
+@pytest.mark.parametrize("pattern", ["(?:a??b?){2}c", "(?=a).*?b", r"a.*?\Bb", "(?<!a)b*?c", "a(?!bc).*?c"])
+def test_what_is_not_read_in_order(pattern):
+    with pytest.raises(ConditionFound):
+        taken(pattern)
+
+
+LOOPS = [("!>|[^>]", "<a!>b>"), ("[^>]|!>", "<a!>"), ("!.|[^>!]", "<a!>b>")]
+
+
+@pytest.mark.parametrize(("loop", "accepted"), LOOPS)
+def test_a_lazy_loop_takes_the_alternative_that_stands_first(loop, accepted):
+    grammar = f"start: T\nT: /<({loop})*?>/"
+    machine, judge = machine_of(parse_lark(grammar)), lark.Lark(grammar, parser="lalr")
+    assert machine.accepts(accepted.encode())
+    for text in map("".join, itertools.product("<>!a", repeat=4)):
+        try:
+            expected = bool(judge.parse(text))
+        except lark.exceptions.UnexpectedInput:
+            expected = False
+        assert machine.accepts(text.encode()) == expected, text
+
+
+def test_terminals_that_are_joined_are_tried_widest_first_as_in_lark():
+    grammar = 'start: T "!"?\nT: A | B | C\nA: /a/\nB: /a.*?b/\nC: "ab!"'
+    machine, judge = machine_of(parse_lark(grammar)), lark.Lark(grammar, parser="lalr")
+    texts = {"a": True, "a!": True, "ab": True, "ab!": True, "acb!": True, "ab!!": False}
+    assert {text: machine.accepts(text.encode()) for text in texts} == texts
+    for text, wanted in texts.items():
+        try:
+            assert bool(judge.parse(text)) == wanted, text
+        except lark.exceptions.UnexpectedInput:
+            assert not wanted, text
+
+
+def test_a_lexeme_that_ends_by_what_follows_far_behind():
+    grammar = "start: (T | WORD)+\nT: /<(!>|[^>])*?>/\nWORD: /[a!]+/"
+    machine, judge = machine_of(parse_lark(grammar, mode="longest")), lark.Lark(grammar, parser="lalr")
+    both = set()
+    for text in map("".join, itertools.product("<>!a", repeat=6)):
+        try:
+            expected = bool(judge.parse(text))
+        except lark.exceptions.UnexpectedInput:
+            expected = False
+        assert machine.accepts(text.encode()) == expected, text
+        both.add(expected)
+    assert both == {False, True}
