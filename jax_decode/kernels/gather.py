@@ -115,6 +115,8 @@ def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[in
 
     def together() -> jax.Array:
         at = _written_out(count, shape) if target() == "cpu" else places(count, shape)
+        if target() == "lanes":
+            return jnp.maximum(entry(at).max(-1), 0)
         return jax.lax.reduce(entry(at), np.int32(0), jax.lax.max, (len(shape),))
 
     def unrolled() -> jax.Array:
@@ -167,7 +169,7 @@ def _place(i: int, shape: tuple[int, ...]) -> jax.Array:
 def _by_device(together: Callable[[], jax.Array], unrolled: Callable[[], jax.Array], count: int) -> jax.Array:
     """A GPU's compiler fuses an unrolled chain with its neighbours into one kernel, where a reduction stands alone; those of a
     TPU and a CPU make one operation of every entry instead."""
-    return together() if count > _UNROLL or target() in ("cpu", "tpu") else unrolled()
+    return together() if count > _UNROLL or target() in ("cpu", "tpu", "lanes") else unrolled()
 
 
 def repeated(

@@ -24,20 +24,19 @@ from jax_decode.kernels.target import compiled_for, target
 
 TARGET = "lanes"
 """What functions of one row are traced for."""
-MOST_ENTRIES = 1 << 14
-"""Of a table: every read looks at all of it, 128 entries at a time."""
-MORE_ENTRIES = 1 << 15
-"""Likewise, for functions that read few records."""
-_SUBLANES, _UNROLLED = 8, 32
+MOST_ENTRIES = 1 << 15
+"""Of a table: every read looks at all of it, 1,024 entries at a time."""
+_SUBLANES, _BLOCK, _AT_ONCE = 8, 1024, 24
+_MANY, _RUNS = 4, 2
 
 
 class NotInLanesError(Exception):
     """A function cannot be such a kernel: a table is too large, or JAX writes it with an operation that is not known here."""
 
 
-def in_lanes(*tables: jax.Array, most: int | None = None) -> bool:
+def in_lanes(*tables: jax.Array) -> bool:
     """Whether what is traced now is a program that uses this kernel, and the tables have few enough entries (`MOST_ENTRIES`)."""
-    if any(_entries(table) > (most or MOST_ENTRIES) for table in tables):
+    if any(_entries(table) > MOST_ENTRIES for table in tables):
         return False
     return target() == "tpu" and wanted("tpu") and _reads_along_lanes() and not spread_by_xla()
 
@@ -47,16 +46,13 @@ def _reads_along_lanes() -> bool:
     return jax.default_backend() != "tpu" or jax.devices()[0].device_kind not in ("TPU v2", "TPU v3")
 
 
-def by_lanes(
-    function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, most: int | None = None, interpret: bool = False
-) -> Any:
+def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, interpret: bool = False) -> Any:
     """`function(tables, rows)` by one kernel.
 
     Args:
       function: of integers and truth values; closes over nothing that is traced.
       tables: a tree of arrays that it only reads records of, by `kernels.gather`: all axes but the last at indices.
       rows: a tree of arrays [B, ...], and what it returns likewise.
-      most: entries of each table that it reads; see `MOST_ENTRIES`.
       interpret: run without a TPU, slowly.
 
     Raises:
@@ -67,10 +63,10 @@ def by_lanes(
     one = jax.tree.unflatten(rows_tree, [jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype) for x in leaves])
     with compiled_for(TARGET):
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(tables, one)
-    used = {id(v) for v in closed.jaxpr.outvars} | {id(v) for eqn in closed.jaxpr.eqns for v in eqn.invars}
+    used = {id(v) for v in closed.jaxpr.outvars} | {id(v) for eqn in _needed(closed.jaxpr) for v in eqn.invars}
     ins, count = closed.jaxpr.invars, len(of_tables)
     ours = [i for i in range(count) if id(ins[i]) in used]
-    if not (_is_known(closed.jaxpr) and all(_entries(of_tables[i]) <= (most or MOST_ENTRIES) for i in ours)):
+    if not (_is_known(closed.jaxpr) and all(_entries(of_tables[i]) <= MOST_ENTRIES for i in ours)):
         raise NotInLanesError(function.__name__)
     own = [i for i, x in enumerate(leaves) if x.size and id(ins[count + i]) in used]
     outs, out_tree = jax.tree.flatten(shapes)
@@ -83,7 +79,7 @@ def by_lanes(
         for i, ref in zip(own, refs[len(ours) :]):
             x = leaves[i]
             given[count + i] = _numbers([_typed(ref[k : k + 1], x.dtype) for k in range(ref.shape[0])], (1, *x.shape[1:]))
-        for ref, found in zip(refs[len(ours) + len(own) :], _run(closed.jaxpr, closed.consts, given)):
+        for ref, found in zip(refs[len(ours) + len(own) :], _run(closed.jaxpr, closed.consts, given, {})):
             for k, x in enumerate(found.flat):
                 ref[k : k + 1] = jnp.broadcast_to(_typed(x, np.int32), (1, LANES))
 
@@ -91,7 +87,7 @@ def by_lanes(
         return pl.BlockSpec((count, LANES), lambda i: (0, i))
 
     shown = [_across(of_tables[i]) for i in ours]
-    whole = [pl.BlockSpec(tuple(-(-n // k) * k for n, k in zip(x.shape, (_SUBLANES, LANES))), lambda i: (0, 0)) for x in shown]
+    whole = [pl.BlockSpec((x.shape[0], -(-x.shape[1] // _BLOCK) * _BLOCK), lambda i: (0, 0)) for x in shown]
     columns = [leaves[i].reshape(batch, -1).T for i in own]
     columns = [x if x.dtype.itemsize == 4 else x.astype(jnp.int32) for x in columns]
     sizes = [max(x.size, 1) for x in outs]
@@ -121,49 +117,85 @@ class _Table:
 
     def __init__(self, ref: Any, shape: Sequence[int]) -> None:
         self.ref, self.shape = ref, tuple(shape)
+        self.blocks = ref.shape[1] // _BLOCK
         self.read: dict[Any, Any] = {}
 
-    def records(self, index: Sequence[Any], columns: Sequence[int]) -> list[list[Any]]:
-        """Columns of the records at every index."""
-        groups = sorted({c // _SUBLANES for c in columns})
-        new = sum((id(i), group) not in self.read for i in index for group in groups)
-        if new <= -(-len(index) // _SUBLANES) * len(columns):
-            return [self._record(i, groups, columns) for i in index]
-        found: list[list[Any]] = [[] for _ in index]
-        for begin in range(0, len(index), _SUBLANES):
-            some = index[begin : begin + _SUBLANES]
-            wide = [jnp.broadcast_to(x, (1, LANES)) for x in some]
-            at = jnp.concatenate(wide + wide[:1] * (_SUBLANES - len(wide)), 0)
+    def records(self, index: Sequence[Any], columns: Sequence[int], sums: dict[int, Any]) -> list[list[Any]]:
+        """Columns of the records at every index; `sums`: of which numbers an index is a sum, if it is a number and a constant."""
+        runs: dict[int, Any] = {}
+        for i in index:
+            base, place, _ = sums.get(id(i), (i, 0, None))
+            runs.setdefault(id(base), (base, {}))[1][int(place)] = i
+        if self.blocks >= _MANY and min(len(own) for _, own in runs.values()) > _SUBLANES:
+            every = list(runs.values())
+            for begin in range(0, len(every), _RUNS):
+                self._read_runs(every[begin : begin + _RUNS], columns)
+        left = [(i, c) for i in index for c in columns if (id(i), c) not in self.read]
+        for begin in range(0, len(left), _AT_ONCE):
+            self._read_some(left[begin : begin + _AT_ONCE])
+        return [[self.read[id(i), c][1] for c in columns] for i in index]
+
+    def _read_runs(self, runs: Sequence[tuple[Any, dict[int, Any]]], columns: Sequence[int]) -> None:
+        """Of lists of entries that lie one after another, from a number on: 8 of them are found by one instruction, where those
+        of 128 lie along the sublanes."""
+        windows = []
+        for base, own in runs:
+            first, count = min(own), max(own) - min(own) + 1
+            begin = base + first
+            windows += [(begin >> 3) + k for k in range(-(-(count + _SUBLANES - 1) // _SUBLANES))]
+        wide = [jnp.broadcast_to(x, (_SUBLANES, LANES)) for x in windows]
+        block = [((x >> 11) << 4) | (x & 15) for x in wide]
+        place = [(x >> 4) & (LANES - 1) for x in wide]
+        found = {(k, c): jnp.zeros((_SUBLANES, LANES), jnp.int32) for k in range(len(windows)) for c in columns}
+        for j in range(0, self.ref.shape[1], LANES * LANES):
+            across = {c: self._transposed(c, j) for c in columns}
+            for b in range(LANES // _SUBLANES):
+                for k in range(len(windows)):
+                    here = block[k] == (j // (LANES * LANES) * 16 + b)
+                    for c in columns:
+                        own = across[c][b * _SUBLANES : (b + 1) * _SUBLANES]
+                        own = jnp.take_along_axis(own, place[k], 1, mode="promise_in_bounds")
+                        found[k, c] = jnp.where(here, own, found[k, c])
+        k = 0
+        for base, own in runs:
+            first, count = min(own), max(own) - min(own) + 1
+            begin = base + first
+            n = -(-(count + _SUBLANES - 1) // _SUBLANES)
             for c in columns:
-                every = self._gathered(at, c, 1)
-                for k in range(len(some)):
-                    found[begin + k].append(every[k : k + 1])
-        return found
+                x = jnp.concatenate([found[k + m, c] for m in range(n)], 0)
+                for bit in (4, 2, 1):
+                    there = jnp.broadcast_to((begin & bit) != 0, x.shape)
+                    x = jnp.where(there, jnp.concatenate([x[bit:], x[:bit]], 0), x)
+                for place_, i in own.items():
+                    self.read[id(i), c] = i, x[place_ - first : place_ - first + 1]
+            k += n
 
-    def _record(self, index: Any, groups: Sequence[int], columns: Sequence[int]) -> list[Any]:
-        for group in groups:
-            if (id(index), group) not in self.read:
-                at = jnp.broadcast_to(index, (_SUBLANES, LANES))
-                self.read[id(index), group] = index, self._gathered(at, group * _SUBLANES, _SUBLANES)
-        every = [self.read[id(index), c // _SUBLANES][1] for c in columns]
-        return [x[c % _SUBLANES : c % _SUBLANES + 1] for x, c in zip(every, columns)]
+    def _transposed(self, column: int, first: int) -> jax.Array:
+        tiles = min(self.ref.shape[1] - first, LANES * LANES) // LANES
+        own = self.ref[column : column + 1, first : first + tiles * LANES].reshape(tiles, LANES)
+        if tiles < LANES:
+            own = jnp.concatenate([own, jnp.zeros((LANES - tiles, LANES), jnp.int32)], 0)
+        return own.T
 
-    def _gathered(self, at: jax.Array, first: int, count: int) -> jax.Array:
-        """The entries int32[8, 128] at indices, of 8 columns or of one for all sublanes."""
-        place, tile = at & (LANES - 1), at >> 7
-        tiles = self.ref.shape[1] // LANES
+    def _read_some(self, some: list[tuple[Any, int]]) -> None:
+        """Of every index the entry of one column: 1,024 entries are looked at in one instruction."""
+        at = {id(i): jnp.broadcast_to(i, (_SUBLANES, LANES)) for i, _ in some}
+        place, block = {k: x & (LANES - 1) for k, x in at.items()}, {k: x >> 10 for k, x in at.items()}
 
-        def another(j: Any, found: jax.Array) -> jax.Array:
-            own = self.ref[first : first + count, pl.ds(j * LANES, LANES)]
-            own = jnp.take_along_axis(jnp.broadcast_to(own, at.shape), place, 1, mode="promise_in_bounds")
-            return own if tiles == 1 else jnp.where(tile == j, own, found)
+        def another(j: Any, found: Sequence[jax.Array]) -> list[jax.Array]:
+            own = {c: self.ref[c : c + 1, pl.ds(j * _BLOCK, _BLOCK)].reshape(_SUBLANES, LANES) for _, c in some}
+            seen = [jnp.take_along_axis(own[c], place[id(i)], 1, mode="promise_in_bounds") for i, c in some]
+            return seen if self.blocks == 1 else [jnp.where(block[id(i)] == j, x, y) for (i, _), x, y in zip(some, seen, found)]
 
-        found = jnp.zeros_like(at)
-        if tiles > _UNROLLED:
-            return jax.lax.fori_loop(0, tiles, another, found, unroll=8)
-        for j in range(tiles):
-            found = another(j, found)
-        return found
+        found = [jnp.zeros((_SUBLANES, LANES), jnp.int32)] * len(some)
+        if self.blocks > 1:
+            found = jax.lax.fori_loop(0, self.blocks, another, found, unroll=max(_AT_ONCE // len(some), 1))
+        else:
+            found = another(0, found)
+        order = jax.lax.broadcasted_iota(jnp.int32, (_SUBLANES, LANES), 0)
+        for (i, c), x in zip(some, found):
+            own = order == ((at[id(i)] >> 7) & (_SUBLANES - 1))
+            self.read[id(i), c] = i, jnp.where(own, x, 0).sum(0, keepdims=True)
 
 
 def _numbers(values: Sequence[Any], shape: Sequence[int]) -> Any:
@@ -184,7 +216,17 @@ def _typed(x: Any, dtype: Any) -> Any:
     return x != 0 if np.dtype(dtype).kind == "b" else x.astype(dtype)
 
 
-def _run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+def _needed(jaxpr: Any) -> list[Any]:
+    """The operations that a result depends on."""
+    used, found = {id(v) for v in jaxpr.outvars}, []
+    for eqn in reversed(jaxpr.eqns):
+        if any(id(v) in used for v in eqn.outvars):
+            found.append(eqn)
+            used |= {id(v) for v in eqn.invars}
+    return found[::-1]
+
+
+def _run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any], sums: dict[int, Any]) -> list[Any]:
     """The results of a program of one row; its numbers are vectors over the rows, or of NumPy where they are known."""
     known: dict[Any, Any] = dict(zip(jaxpr.constvars, (_known(x) for x in consts)))
     known.update(zip(jaxpr.invars, given))
@@ -192,22 +234,37 @@ def _run(jaxpr: Any, consts: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     def value(atom: Any) -> Any:
         return known[atom] if not hasattr(atom, "val") else _known(atom.val)
 
-    for eqn in jaxpr.eqns:
+    needed = _needed(jaxpr)
+    for eqn in needed:
         name, ins, inner = eqn.primitive.name, [value(v) for v in eqn.invars], _inner(eqn)
         if inner is not None:
-            found = _run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), ins)
+            found = _run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), ins, sums)
         elif name in _PASSED_ON:
             found = ins
         elif name == "gather":
-            found = [_gather(ins[0], ins[1], eqn.params["slice_sizes"])]
+            found = [_gather(ins[0], ins[1], eqn.params["slice_sizes"], _columns_of(eqn, needed), sums)]
         elif name in _ARRANGED:
             found = [_ARRANGED[name](eqn, *ins)]
         elif name in _REDUCED:
             found = [_reduced(_REDUCED[name], ins[0], eqn.params["axes"])]
         else:
             found = [_each(_elementwise(eqn), *ins)]
+        if name == "add":
+            for x, y, z in zip(found[0].flat, *(np.broadcast_to(x, found[0].shape).flat for x in ins)):
+                if isinstance(z, np.generic) and not isinstance(y, np.generic):
+                    sums[id(x)] = y, z, x
         known.update(zip(eqn.outvars, found))
     return [value(v) for v in jaxpr.outvars]
+
+
+def _columns_of(gather: Any, eqns: Sequence[Any]) -> list[int]:
+    """Which columns of the records that are read anything depends on."""
+    [out] = gather.outvars
+    users = [eqn for eqn in eqns if any(v is out for v in eqn.invars)]
+    every = range(out.aval.shape[-1] if out.aval.ndim else 1)
+    if any(eqn.primitive.name != "slice" for eqn in users):
+        return [*every]
+    return sorted({i for eqn in users for i in every[eqn.params["start_indices"][-1] : eqn.params["limit_indices"][-1]]})
 
 
 def _inner(eqn: Any) -> Any:
@@ -243,7 +300,7 @@ def _reduced(function: Callable[[Any, Any], Any], x: Any, axes: Sequence[int]) -
     return out
 
 
-def _gather(operand: Any, index: Any, sizes: Sequence[int]) -> Any:
+def _gather(operand: Any, index: Any, sizes: Sequence[int], columns: Sequence[int], sums: dict[int, Any]) -> Any:
     """`jax.lax.gather` in the forms of `kernels.gather`: the first axes at indices, the others whole or up to a column."""
     shape, count, rest = operand.shape, index.shape[-1], tuple(sizes[index.shape[-1] :])
     places = index.reshape(-1, count)
@@ -255,8 +312,12 @@ def _gather(operand: Any, index: Any, sizes: Sequence[int]) -> Any:
     rows = [_flat(place[:of_records], shape[:of_records]) for place in places]
     own = {int(place[-1]) for place in places} if count > of_records else {0}
     assert len(own) == 1, "the numbers of one read are of one column"
-    every = operand.records(rows, range(rest[0]) if rest else [*own])
-    return _numbers([x for record in every for x in record], (*index.shape[:-1], *rest))
+    columns = columns if rest else [*own]
+    found = np.empty((len(rows), rest[0] if rest else 1), object)
+    for k, record in enumerate(operand.records(rows, columns, sums)):
+        for c, x in zip(columns, record):
+            found[k, c if rest else 0] = x
+    return found.reshape(*index.shape[:-1], *rest)
 
 
 def _flat(place: Sequence[Any], shape: Sequence[int]) -> Any:

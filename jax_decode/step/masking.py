@@ -20,7 +20,7 @@ from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import fields, joined, last_of, places, read, unstacked, whole
-from jax_decode.kernels.lanes import MORE_ENTRIES, NotInLanesError, by_lanes, in_lanes
+from jax_decode.kernels.lanes import NotInLanesError, by_lanes, in_lanes
 from jax_decode.kernels.placement import rows_may_stand_last
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
@@ -89,10 +89,7 @@ def located(tables: ConstraintTables, state: ConstraintState) -> Sources:
             return sources(tables, state)
         at, nothing = places_of(tables, state), jnp.zeros_like(record[ACCEPT])
         return at._replace(record=tuple(record.get(column, nothing) for column in range(8)), slope=nothing, known=known)
-    at = sources(tables, state)
-    if tables.has_stack and in_lanes(*all_of, most=MORE_ENTRIES):  # too many for the many reads before the token
-        return at._replace(slope=jnp.zeros_like(at.node), known=_known(tables, state, at))
-    return at
+    return sources(tables, state)
 
 
 def _located_row(tables: ConstraintTables, state: ConstraintState) -> tuple[dict[int, jax.Array], Known]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax_decode.errors import named_arguments
 from jax_decode.kernels import lanes
 from jax_decode.kernels.gather import Joint, fields, joined, largest, picked, places, read, stacked, whole
-from jax_decode.kernels.lanes import MORE_ENTRIES, NotInLanesError, by_lanes, in_lanes
+from jax_decode.kernels.lanes import NotInLanesError, by_lanes, in_lanes
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import Words, after_guard, allows, with_keys
@@ -188,12 +188,12 @@ def _by_lanes(tables: ConstraintTables, state: ConstraintState, tokens: jax.Arra
         which = jax.lax.broadcasted_iota(jnp.int32, (batch, tables.increments.shape[0]), 1)
         increments = read(tables.increments, which, jnp.broadcast_to(token[:, None], which.shape))
     first = jnp.arange(batch, dtype=jnp.int32) * state.cell.shape[1]
-    moved, alloc, *cells = by_lanes(_landed_row, tables, (*rows, arc, increments, first), most=MORE_ENTRIES)
+    moved, alloc, *cells = by_lanes(_landed_row, tables, (*rows, arc, increments, first))
     place, new = (jnp.moveaxis(x, 0, -1).reshape(-1) for x in cells)
     cell = state.cell.reshape(-1).at[place].set(new, mode="promise_in_bounds", unique_indices=True)
     cell = cell.reshape(state.cell.shape)
     below_top = below(tables, cell, moved["top"])
-    last = by_lanes(_last_row, tables, (small, at, tokens, moved, alloc, below_top), most=MORE_ENTRIES)
+    last = by_lanes(_last_row, tables, (small, at, tokens, moved, alloc, below_top))
     return dataclasses.replace(state, cell=cell, **last)
 
 
