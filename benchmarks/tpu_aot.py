@@ -12,6 +12,7 @@ gathers), and those of a kernel are its scheduled instructions times its grid, o
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
 import os
@@ -47,6 +48,7 @@ from jax_decode.step.masking import mask_words
 from jax_decode.step.packing import packed, unpacked
 from jax_decode.step.state import ConstraintState, init_state
 from jax_decode.step.transition import advance
+from jax_decode.tables.profiles import PROFILES
 from jax_decode.tables.stack_layout import CELL
 from jax_decode.tables.tables import ConstraintTables
 
@@ -107,6 +109,17 @@ def abstract_tables(vocab_size: int, stack: bool, shards: Shards | None = None) 
     )
 
 
+def general_tables(vocab_size: int) -> ConstraintTables:
+    """Shapes of the tables of profile "general", which most JSON Schemas with lengths and counts have."""
+    profile = PROFILES["general"]
+    tables = dataclasses.replace(abstract_tables(vocab_size, True), **dict(profile.statics))
+    sizes = dict(profile.room) | {"frames": profile.size("nodes"), "counters": profile.size("nodes"), "only": profile.size("rows")}
+    every = {name: (size, getattr(tables, name)) for name, size in sizes.items()}
+    return dataclasses.replace(
+        tables, **{name: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype) for name, (size, x) in every.items()}
+    )
+
+
 def masked_argmax(logits: jax.Array, tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     """The best allowed token of the bit rows: mask and argmax and nothing else."""
     values = allowed_logits(planes(logits, mask_words(tables, state), tables.num_words))
@@ -129,15 +142,16 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
         def constrained(logits, key, step, tables, rows):  # as the decode loop carries them
             state = unpacked(rows)
             choice = sample(sampler, logits, key, step, tables, state)
-            return choice, packed(advance(tables, state, choice.token))
+            after = packed(advance(tables, state, choice.token))
+            return choice, after.small, after.cell  # what stays as it is a loop does not copy
 
         return free, constrained
 
     top_p = TopP(np.float32(0.95), None)
     samplers = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None), "top-p 0.95": top_p}
     out: dict[str, tuple] = {"argmax, no mask (jnp)": (lambda x: jnp.argmax(x, -1), (logits,))}
-    for kind, stack in (("", False), (", stack", True)):
-        tables = abstract_tables(vocab_size, stack)
+    small, stack = (abstract_tables(vocab_size, stack) for stack in (False, True))
+    for kind, tables in (("", small), (", stack", stack), (", general", general_tables(vocab_size))):
         state = jax.eval_shape(functools.partial(init_state, max_tokens=256), tables, row, row)
         rows = jax.eval_shape(packed, state)
         out[f"mask + argmax{kind}"] = (masked_argmax, (logits, tables, state))
@@ -151,7 +165,7 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
 
 def kernel_cycles(text: str, batch: int, vocab_size: int) -> tuple[list[int], list[int]]:
     """Of every pass over the logits by a kernel: its instructions, or its bytes if those take longer. Of every kernel of one row
-    in every lane: its instructions, of which none is repeated here, and what XLA counts for any operation besides."""
+    in every lane: its instructions, and what XLA counts for any operation besides."""
     num_words = words_for(vocab_size)
     height, block = block_of(batch, vocab_size, num_words, 4)
     steps = -(-batch // height) * (num_words // block)
@@ -163,9 +177,10 @@ def kernel_cycles(text: str, batch: int, vocab_size: int) -> tuple[list[int], li
         names = [*(name for name, other in calls if other == body), "custom-call"]
         found = [[p for p in DUMP.glob(f"*-{name}-*-final_bundles.txt") if "schedule" not in p.name] for name in names]
         [path] = next(filter(None, found))
-        depths = re.findall(r"^\s*0x[0-9a-f]+\s+(?:\w\w)?\s*:\s*(>*)\s*\{", path.read_text(errors="replace"), re.MULTILINE)
+        written = path.read_text(errors="replace")
+        depths = re.findall(r"^\s*0x[0-9a-f]+\s+(?:\w\w)?\s*:\s*(>*)\s*\{", written, re.MULTILINE)
         if own.startswith("lanes_"):
-            of_rows.append(_with_loops(path.read_text(errors="replace")) + OF_ANY_OPERATION)
+            of_rows.append(_with_loops(written) + OF_ANY_OPERATION)
         else:
             passes.append(max(sum(turns[len(d)] for d in depths), int(bytes_read / BYTES_PER_SECOND * CLOCK_HZ)))
     return passes, of_rows
@@ -188,7 +203,8 @@ def _with_loops(text: str) -> int:
 def operations(text: str) -> int:
     """Instructions of the entry computation that run on the device."""
     free = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "reshape", "copy-done", "slice-done"}
-    found = re.findall(r"^\s+(?:ROOT )?%[\w.\-]+ = .*? ([\w\-]+)\(", text[text.index("\nENTRY") :], re.MULTILINE)
+    entry = re.sub(r".*custom_call_target=\"ConcatBitcast\".*", "", text[text.index("\nENTRY") :])  # names parts that were copied
+    found = re.findall(r"^\s+(?:ROOT )?%[\w.\-]+ = .*? ([\w\-]+)\(", entry, re.MULTILINE)
     return sum(name not in free for name in found)
 
 
@@ -213,7 +229,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--vocab", type=int, default=262_144)
     parser.add_argument("--only", default="", help="programs whose name contains this")
-    parser.add_argument("--without-stack", action="store_true", help="regular constraints alone")
+    parser.add_argument("--without", nargs="*", default=[], metavar="ENDING", help="leave programs out: `stack`, `general`")
     parser.add_argument("--forms", nargs="+", default=["pallas", "xla"], choices=["pallas", "xla"])
     parser.add_argument("--output", type=Path, help="of what `only` chose; all programs go to benchmarks/results")
     args = parser.parse_args()
@@ -223,7 +239,7 @@ def main() -> None:
     report, failures = {}, []
     cases = [(form, *case) for form in args.forms for case in programs(args.batch, args.vocab).items()]
     for form, name, (function, arguments) in cases:
-        if args.only not in name or (args.without_stack and name.endswith("stack")):
+        if args.only not in name or name.endswith(tuple(args.without)):
             continue
         os.environ["JAX_DECODE_KERNELS"] = form
         jax.clear_caches()
@@ -236,7 +252,7 @@ def main() -> None:
         print(f"{form:6s} {name:40s} {line}", flush=True)
         if line["host_operations"]:
             failures.append(f"{name} talks to the host: {line['host_operations']}")
-        union = args.batch * words_for(args.vocab) * 4 if "stack" in name else 0
+        union = args.batch * words_for(args.vocab) * 4 if name.endswith(("stack", "general")) else 0
         if name.startswith("mask + argmax") and line["temporaries_bytes"] > MOST_TEMPORARIES + union:
             failures.append(f"{name} needs {line['temporaries_bytes']:,} bytes of temporaries")
         if name.startswith("greedy, whole") and line["temporaries_bytes"] > 4 * union:

@@ -32,7 +32,7 @@ def read(table: jax.Array, *index: jax.Array, rows: int | None = 0) -> jax.Array
     # reads, and every operation that `jnp` adds to one is traced and lowered.
     flat, rest = (math.prod(shape), 1), table.shape[len(index) :]
     order = None
-    if rows is not None and len(shape) > 1 and shape[-1] < LANES and not rest and rows_may_stand_last():
+    if rows is not None and len(shape) > 1 and shape[-1] < 2 * LANES and not rest and rows_may_stand_last():
         order = (*(i for i in range(len(shape)) if i != rows), rows)
     columns = [
         jax.lax.broadcast(x, flat)

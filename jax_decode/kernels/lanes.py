@@ -26,8 +26,11 @@ TARGET = "lanes"
 """What functions of one row are traced for."""
 MOST_ENTRIES = 1 << 15
 """Of a table: every read looks at all of it, 1,024 entries at a time."""
-_SUBLANES, _BLOCK, _AT_ONCE = 8, 1024, 24
-_MANY, _RUNS = 4, 2
+_SUBLANES, _BLOCK = 8, 1024
+_AT_ONCE, _RUNS = 24, 2
+"""Entries, or lists of entries, that one loop looks for: more do not fit into the registers."""
+_MANY = 4
+"""Blocks from which on lists of entries are looked for together."""
 
 
 class NotInLanesError(Exception):
@@ -126,59 +129,49 @@ class _Table:
         for i in index:
             base, place, _ = sums.get(id(i), (i, 0, None))
             runs.setdefault(id(base), (base, {}))[1][int(place)] = i
-        if self.blocks >= _MANY and min(len(own) for _, own in runs.values()) > _SUBLANES:
-            every = list(runs.values())
-            for begin in range(0, len(every), _RUNS):
-                self._read_runs(every[begin : begin + _RUNS], columns)
+        every = list(runs.values())
+        together = self.blocks >= _MANY and min(len(own) for _, own in every) > _SUBLANES
+        for begin in range(0, len(every) if together else 0, _RUNS):
+            self._read_runs(every[begin : begin + _RUNS], columns)
         left = [(i, c) for i in index for c in columns if (id(i), c) not in self.read]
         for begin in range(0, len(left), _AT_ONCE):
             self._read_some(left[begin : begin + _AT_ONCE])
         return [[self.read[id(i), c][1] for c in columns] for i in index]
 
     def _read_runs(self, runs: Sequence[tuple[Any, dict[int, Any]]], columns: Sequence[int]) -> None:
-        """Of lists of entries that lie one after another, from a number on: 8 of them are found by one instruction, where those
-        of 128 lie along the sublanes."""
-        windows = []
-        for base, own in runs:
-            first, count = min(own), max(own) - min(own) + 1
-            begin = base + first
-            windows += [(begin >> 3) + k for k in range(-(-(count + _SUBLANES - 1) // _SUBLANES))]
-        wide = [jnp.broadcast_to(x, (_SUBLANES, LANES)) for x in windows]
-        block = [((x >> 11) << 4) | (x & 15) for x in wide]
-        place = [(x >> 4) & (LANES - 1) for x in wide]
-        found = {(k, c): jnp.zeros((_SUBLANES, LANES), jnp.int32) for k in range(len(windows)) for c in columns}
-        for j in range(0, self.ref.shape[1], LANES * LANES):
-            across = {c: self._transposed(c, j) for c in columns}
-            for b in range(LANES // _SUBLANES):
-                for k in range(len(windows)):
-                    here = block[k] == (j // (LANES * LANES) * 16 + b)
-                    for c in columns:
-                        own = across[c][b * _SUBLANES : (b + 1) * _SUBLANES]
-                        own = jnp.take_along_axis(own, place[k], 1, mode="promise_in_bounds")
-                        found[k, c] = jnp.where(here, own, found[k, c])
-        k = 0
-        for base, own in runs:
-            first, count = min(own), max(own) - min(own) + 1
-            begin = base + first
-            n = -(-(count + _SUBLANES - 1) // _SUBLANES)
+        """Of lists of entries that lie one after another: 8 of them by one instruction, where those of 128 lie along sublanes."""
+        spans = [(base + min(own), range(min(own), max(own) + 1)) for base, own in runs]
+        windows = [
+            [(begin >> 3) + k for k in range(-(-(len(span) + _SUBLANES - 1) // _SUBLANES))] for begin, span in spans
+        ]
+        at = {(r, k): jnp.broadcast_to(x, (_SUBLANES, LANES)) for r, own in enumerate(windows) for k, x in enumerate(own)}
+        place, block = {k: (x >> 4) & (LANES - 1) for k, x in at.items()}, {k: ((x >> 11) << 4) | (x & 15) for k, x in at.items()}
+        found = {(key, c): jnp.zeros((_SUBLANES, LANES), jnp.int32) for key in at for c in columns}
+        for b in range(-(-self.ref.shape[1] // (LANES * LANES)) * 16):
+            if b % 16 == 0:
+                across = {c: self._transposed(c, b // 16 * LANES * LANES) for c in columns}
+            for key in at:
+                for c in columns:
+                    own = across[c][b % 16 * _SUBLANES : (b % 16 + 1) * _SUBLANES]
+                    own = jnp.take_along_axis(own, place[key], 1, mode="promise_in_bounds")
+                    found[key, c] = jnp.where(block[key] == b, own, found[key, c])
+        for r, (begin, span) in enumerate(spans):
             for c in columns:
-                x = jnp.concatenate([found[k + m, c] for m in range(n)], 0)
-                for bit in (4, 2, 1):
-                    there = jnp.broadcast_to((begin & bit) != 0, x.shape)
-                    x = jnp.where(there, jnp.concatenate([x[bit:], x[:bit]], 0), x)
-                for place_, i in own.items():
-                    self.read[id(i), c] = i, x[place_ - first : place_ - first + 1]
-            k += n
+                x = jnp.concatenate([found[(r, k), c] for k in range(len(windows[r]))], 0)
+                for bit in (4, 2, 1):  # from where the list begins on
+                    moves = jnp.broadcast_to((begin & bit) != 0, x.shape)
+                    x = jnp.where(moves, jnp.concatenate([x[bit:], x[:bit]], 0), x)
+                for k, i in runs[r][1].items():
+                    self.read[id(i), c] = i, x[k - span.start : k - span.start + 1]
 
     def _transposed(self, column: int, first: int) -> jax.Array:
-        tiles = min(self.ref.shape[1] - first, LANES * LANES) // LANES
+        """Entries of a column from one on, int32[128, 128], those of 128 along the sublanes."""
+        tiles = min((self.ref.shape[1] - first) // LANES, LANES)
         own = self.ref[column : column + 1, first : first + tiles * LANES].reshape(tiles, LANES)
-        if tiles < LANES:
-            own = jnp.concatenate([own, jnp.zeros((LANES - tiles, LANES), jnp.int32)], 0)
-        return own.T
+        return jnp.concatenate([own, jnp.zeros((LANES - tiles, LANES), jnp.int32)], 0).T if tiles < LANES else own.T
 
     def _read_some(self, some: list[tuple[Any, int]]) -> None:
-        """Of every index the entry of one column: 1,024 entries are looked at in one instruction."""
+        """Of every index the entry of a column: one instruction looks at 1,024 of them."""
         at = {id(i): jnp.broadcast_to(i, (_SUBLANES, LANES)) for i, _ in some}
         place, block = {k: x & (LANES - 1) for k, x in at.items()}, {k: x >> 10 for k, x in at.items()}
 

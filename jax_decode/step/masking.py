@@ -95,7 +95,7 @@ def located(tables: ConstraintTables, state: ConstraintState) -> Sources:
 def _located_row(tables: ConstraintTables, state: ConstraintState) -> tuple[dict[int, jax.Array], Known]:
     """What is known of a row before its token, and the columns of its nodes that are asked for besides."""
     at = sources(tables, state)
-    asked = (ARC_OFFSET, ARC_COUNT, LEVEL_COUNT) if tables.search_depth else (LEVEL_COUNT,)
+    asked = (ARC_OFFSET, ARC_COUNT) if tables.search_depth else ()
     return {column: at.record[column] for column in (*asked, ACCEPT)}, _known(tables, state, at)
 
 
@@ -104,8 +104,30 @@ def _known(tables: ConstraintTables, state: ConstraintState, at: Sources) -> Kno
     slots = places(tables.max_groups, state.status.shape)
     groups = joined(at.record[GROUP_COUNT], slots, at.record[GROUP_OFFSET])
     (row,) = fields(tables.groups, (GROUP_ROW,), groups.place)
-    accepted = accepts(tables, at)[:, None].astype(jnp.int32)
-    return Known(accepted, mask_rows(tables, state, at), cost, need, groups.exists.astype(jnp.int32), *groups[1:], row)
+    accepted, exists = accepts(tables, at)[:, None].astype(jnp.int32), groups.exists.astype(jnp.int32)
+    arcs = _arcs_known(tables, state, at, accepted != 0) if tables.search_depth and tables.max_candidates else ()
+    return Known(accepted, mask_rows(tables, state, at), cost, need, exists, *groups[1:], row, arcs)
+
+
+def _arcs_known(
+    tables: ConstraintTables, state: ConstraintState, at: Sources, accepted: jax.Array
+) -> tuple[jax.Array, ...]:
+    """`Known.arcs`: source after source, each from where its list begins on, so that nothing is added up."""
+    never = jnp.int32(-UNREACHABLE)
+    slots, running = _slots(tables, state), state.running[:, None]
+    chosen = [jnp.zeros_like(slots)] * (3 if tables.has_stack else 2)
+    begin = jnp.zeros_like(at.node[:, :1])
+    count = jnp.where((at.record[LEVEL_COUNT] == 0) & running, at.record[ARC_COUNT], 0)
+    lists = [x for x in (at.record[ARC_OFFSET], *limits(tables, state, at)) if x is not None]
+    for s in range(at.node.shape[1]):
+        offset, *most = (x[:, s : s + 1] for x in lists)
+        chosen = [jnp.where(slots >= begin, x, y) for x, y in zip((offset - begin + slots, *most), chosen)]
+        begin += count[:, s : s + 1]
+    place, cost, *need = chosen
+    none, first = slots >= begin, tables.max_candidates
+    place, cost = jnp.where(none, 0, place), jnp.where(none, never, cost)
+    stops = jnp.where(accepted & running & (state.stop_ids >= 0), -1 - state.stop_ids, 0)
+    return jnp.concatenate([place[:, :first], stops], 1), cost, *need
 
 
 def of_one_stack(tables: ConstraintTables) -> bool:
@@ -261,6 +283,12 @@ def candidates(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Ar
 
 def listed(tables: ConstraintTables, state: ConstraintState, at: Sources) -> tuple[jax.Array, jax.Array]:
     """What `candidates` returns, for rows all of which have one stack, or K."""
+    if at.known is not None and at.known.arcs:
+        place, *most = at.known.arcs
+        token, *arc = fields(tables.arcs, (ARC_TOKEN, ARC_COST, ARC_NEED)[: len(most) + 1], jnp.maximum(place, 0))
+        fits = functools.reduce(jnp.bitwise_and, [x <= y for x, y in zip(arc, most)])
+        token, allowed = jnp.where(place < 0, -1 - place, token), fits | (place < 0)
+        return jnp.where(allowed, token, 0), allowed
     accepted = accepts(tables, at)[:, None] if at.known is None else at.known.accepted != 0
     token, allowed = state.stop_ids, jnp.broadcast_to(accepted, state.stop_ids.shape)
     if tables.max_candidates:

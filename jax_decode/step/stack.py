@@ -45,7 +45,9 @@ class Known(NamedTuple):
     """What a kernel has found of rows before their tokens, int32; see `masking.located`.
 
     accepted: [B, 1]; rows: [B, S], of `mask_rows`; cost, need: [B, S], of `limits`; need is None without stacks. exists, place,
-    source, row: [B, G], the groups of all sources as a list like `Joint`, and their bit rows.
+    source, row: [B, G], the groups of all sources as a list like `Joint`, and their bit rows. arcs: [B, M + E] each, of the list
+    of arcs of sources without bit row their places in the table, and what they may cost and need; a stop id t that may be taken
+    has the place -1 - t. Nothing where no constraint has arcs.
     """
 
     accepted: jax.Array
@@ -56,6 +58,7 @@ class Known(NamedTuple):
     place: jax.Array
     source: jax.Array
     row: jax.Array
+    arcs: tuple[jax.Array, ...]
 
 
 class Sources(NamedTuple):

@@ -187,10 +187,10 @@ def _by_lanes(tables: ConstraintTables, state: ConstraintState, tokens: jax.Arra
     if tables.increments.shape[0]:
         which = jax.lax.broadcasted_iota(jnp.int32, (batch, tables.increments.shape[0]), 1)
         increments = read(tables.increments, which, jnp.broadcast_to(token[:, None], which.shape))
-    first = jnp.arange(batch, dtype=jnp.int32) * state.cell.shape[1]
-    moved, alloc, *cells = by_lanes(_landed_row, tables, (*rows, arc, increments, first))
-    place, new = (jnp.moveaxis(x, 0, -1).reshape(-1) for x in cells)
-    cell = state.cell.reshape(-1).at[place].set(new, mode="promise_in_bounds", unique_indices=True)
+    moved, alloc, *cells = by_lanes(_landed_row, tables, (*rows, arc, increments))
+    place, new = (jnp.moveaxis(x, 0, -1) for x in cells)
+    place = (place + jax.lax.broadcasted_iota(jnp.int32, place.shape, place.ndim - 1) * state.cell.shape[1]).reshape(-1)
+    cell = state.cell.reshape(-1).at[place].set(new.reshape(-1), mode="promise_in_bounds", unique_indices=True)
     cell = cell.reshape(state.cell.shape)
     below_top = below(tables, cell, moved["top"])
     last = by_lanes(_last_row, tables, (small, at, tokens, moved, alloc, below_top))
@@ -219,8 +219,8 @@ def _regular_row(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
 
 def _landed_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Array], jax.Array, jax.Array, jax.Array]:
     """Node, top and register after a token; where the next cell will be written; the places of new cells, int32[B, C, PM], in
-    all rows' cells, of which the row's own begin at `first`, and the cells."""
-    state, at, tokens, bits, plane, arc, increments, first = rows
+    the row's own, and the cells."""
+    state, at, tokens, bits, plane, arc, increments = rows
     group, source = _group_of(at, bits, plane)
     token = jnp.clip(tokens, 0, tables.vocab_size - 1)
     if arc is not None:  # its record is all there is
@@ -236,7 +236,7 @@ def _landed_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Arra
     length, moved, cells = _landed(tables, state, taken, token, state.alloc[:, None])
     new = stacked([x[:, 0] for x in cells.columns], 1)
     number, entry = (jax.lax.broadcasted_iota(jnp.int32, new.shape, axis) for axis in (1, 2))
-    place = first[:, None, None] + (state.alloc[:, None, None] + entry) * tables.cell_width + number
+    place = (state.alloc[:, None, None] + entry) * tables.cell_width + number
     return moved, state.alloc + length[:, 0], place, new
 
 

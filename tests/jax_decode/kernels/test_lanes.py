@@ -26,23 +26,24 @@ KINDS = {
 
 
 def _some_work(tables, rows):
-    table, deep, line = tables
+    table, deep, line, long = tables
     index, other, flags, words = rows
     first, third = fields(table, (0, 2), index)
     far = read(table, index[:, :1] + 1, jnp.int32(9))
     entry, _ = fields(deep, (0, 1), index[:, 0], other)
     some = read(line, index[:, None] + jnp.arange(3, dtype=jnp.int32)[None, :, None])
+    list_of, next_to = fields(long, (0, 2), index[..., None] * 57 + jnp.arange(5, 16, dtype=jnp.int32)[None, None])
     found = last_of(lambda i: (first[..., None] > i, third[..., None] & 255), 5, first.shape)
     kept = jnp.where(flags[:, None], first, third)
     bits = (words >> other.astype(jnp.uint32)) & 1
     pair = jnp.stack([bits, bits + 1], 1).astype(jnp.int32)
-    return {"a": kept.max(1), "b": some.sum(1), "c": found, "d": far + entry[:, None], "e": pair}
+    return {"a": kept.max(1), "b": some.sum(1), "c": found, "d": far + entry[:, None], "e": pair, "f": list_of, "g": next_to}
 
 
 @pytest.mark.parametrize("batch", [5, 200])
 def test_a_function_of_rows(batch):
     rng = np.random.default_rng(0)
-    tables = [jnp.asarray(rng.integers(0, 9, shape), jnp.int32) for shape in [(300, 11), (400, 2, 3), (5000,)]]
+    tables = [jnp.asarray(rng.integers(0, 9, shape), jnp.int32) for shape in [(300, 11), (400, 2, 3), (5000,), (20000, 3)]]
 
     def draw(most, shape):
         return jnp.asarray(rng.integers(0, most, shape), jnp.int32)
