@@ -113,7 +113,7 @@ def general_tables(vocab_size: int) -> ConstraintTables:
     """Shapes of the tables of profile "general", which most JSON Schemas with lengths and counts have."""
     profile = PROFILES["general"]
     tables = dataclasses.replace(abstract_tables(vocab_size, True), **dict(profile.statics))
-    sizes = dict(profile.room) | {"frames": profile.size("nodes"), "counters": profile.size("nodes"), "only": profile.size("rows")}
+    sizes = dict(profile.room) | {name: profile.size("nodes") for name in ("frames", "counters")} | {"only": profile.size("rows")}
     every = {name: (size, getattr(tables, name)) for name, size in sizes.items()}
     return dataclasses.replace(
         tables, **{name: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype) for name, (size, x) in every.items()}
@@ -203,7 +203,8 @@ def _with_loops(text: str) -> int:
 def operations(text: str) -> int:
     """Instructions of the entry computation that run on the device."""
     free = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "reshape", "copy-done", "slice-done"}
-    entry = re.sub(r".*custom_call_target=\"ConcatBitcast\".*", "", text[text.index("\nENTRY") :])  # names parts that were copied
+    lines = text[text.index("\nENTRY") :].splitlines()
+    entry = "\n".join(line for line in lines if '"ConcatBitcast"' not in line)  # a name for parts that were copied
     found = re.findall(r"^\s+(?:ROOT )?%[\w.\-]+ = .*? ([\w\-]+)\(", entry, re.MULTILINE)
     return sum(name not in free for name in found)
 

@@ -306,11 +306,11 @@ def _gather(operand: Any, index: Any, sizes: Sequence[int], columns: Sequence[in
     own = {int(place[-1]) for place in places} if count > of_records else {0}
     assert len(own) == 1, "the numbers of one read are of one column"
     columns = columns if rest else [*own]
-    found = np.empty((len(rows), rest[0] if rest else 1), object)
+    numbers = np.empty((len(rows), rest[0] if rest else 1), object)
     for k, record in enumerate(operand.records(rows, columns, sums)):
         for c, x in zip(columns, record):
-            found[k, c if rest else 0] = x
-    return found.reshape(*index.shape[:-1], *rest)
+            numbers[k, c if rest else 0] = x
+    return numbers.reshape(*index.shape[:-1], *rest)
 
 
 def _flat(place: Sequence[Any], shape: Sequence[int]) -> Any:
