@@ -126,8 +126,12 @@ def _followed(tables, which, tokens, *, max_tokens: int):
     return good & (state.status == Status.ACCEPTED)
 
 
+_BATCH = 256
+"""Rows of a batch; texts of like length share one, so that a long text is not waited for by thousands of short ones."""
+
+
 def _on_device(pairs: Sequence[Pair], run: Callable[..., Sequence[bool]]) -> list[bool | None]:
-    """Runs the pairs in one batch per kind: without a stack, with one, with several, with sets of keys."""
+    """Runs the pairs in batches of one kind: without a stack, with one, with several, with sets of keys."""
     kinds: dict[tuple[bool, ...], list[int]] = {}
     for place, pair in enumerate(pairs):
         c = compiled(pair.row)
@@ -136,13 +140,18 @@ def _on_device(pairs: Sequence[Pair], run: Callable[..., Sequence[bool]]) -> lis
     for places in kinds.values():
         rows = sorted({pairs[place].row for place in places})
         tables = jax_decode.to_device([compiled(row) for row in rows])
-        ids = [spelled(pairs[place]) for place in places]
-        tokens = np.full((len(ids), max(map(len, ids))), -1, np.int32)
-        for row, mine in enumerate(ids):
-            tokens[row, : len(mine)] = mine
-        which = np.array([rows.index(pairs[place].row) for place in places], np.int32)
-        for place, good in zip(places, run(tables, which, tokens), strict=True):
-            out[place] = bool(good)
+        ids = {place: spelled(pairs[place]) for place in places}
+        places.sort(key=lambda place: len(ids[place]))
+        size = min(_BATCH, len(places))
+        for begin in range(0, len(places), size):
+            batch = places[begin : begin + size]
+            batch += places[: size - len(batch)]
+            tokens = np.full((size, len(ids[places[-1]])), -1, np.int32)
+            for row, place in enumerate(batch):
+                tokens[row, : len(ids[place])] = ids[place]
+            which = np.array([rows.index(pairs[place].row) for place in batch], np.int32)
+            for place, good in zip(batch, run(tables, which, tokens), strict=True):
+                out[place] = bool(good)
     return out
 
 
