@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracles.compilation import RUNS_LONG
 from oracles.exact_texts import drawn
 
 from jax_decode import Categorical, MinP, TopK, TopP
@@ -41,7 +44,7 @@ def verdicts(request):
     logprobs = jnp.asarray(np.stack([q[0, first], q[1, second]]), jnp.float32)
     own = jnp.asarray(np.repeat(DRAFT[:, None], rows, 1), jnp.float32)
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=RUNS_LONG)
     def verdict(key, logits, step, *drafted):
         allowed = among(logits, None, Columns(words_for(WIDTH)))
         return by_rejection(sampler, allowed, None, key, step, Drafted(*drafted, False), WIDTH)
