@@ -21,7 +21,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 # Tests are about results, not about speed, and must not depend on the accelerator at hand.
 # Most of their time would go into XLA's compiler: programs that run once need little optimization. XLA_FLAGS= asks for all of it.
 XLA_FLAGS ?= --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
-TEST_ENV := JAX_PLATFORMS=cpu PYTHONHASHSEED=0 MPLBACKEND=Agg XLA_FLAGS='$(XLA_FLAGS)'
+# Bytecode is written even where the caller asks for none: every process that a test starts would compile the packages again.
+TEST_ENV := JAX_PLATFORMS=cpu PYTHONHASHSEED=0 MPLBACKEND=Agg PYTHONDONTWRITEBYTECODE= XLA_FLAGS='$(XLA_FLAGS)'
 
 .PHONY: help
 help:  ## this list
