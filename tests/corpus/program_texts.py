@@ -159,13 +159,17 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'inline static int twice(register int v) { return (v) + (v) - -v * +v / (v ? v : 1); }',
         'FILE *open_it(const char *name);\nint count(FILE *f) { int c, n = 0; while ((c = getc(f)) != -1) if (c == \'\\n\') { n++; }\n return n; }',
         'int fib(int n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }\n;\nlong long unsigned int z; signed char y; short w; unsigned v;',
+        'long int unsigned long a; char signed b; short const int volatile unsigned *c; double long d; inline static inline int e(int long);',
+        'struct s { union { int i; float f; }; ; const enum { A } k; struct { int x; } y; };\nstruct s z = {}, *w = &(struct s){};',
+        '// the \\n of a line\nvoid f(int a) { if (a) for (;;) if (a - 1) a++; else break; while (a) if (a) if (a) a--; do if (a) a--; else a++; while (a); }',
         ),
         (
         'int', 'int;', 'int x', 'x;', 'int *p = &&x;', 'int x = ;', 'int f( { }', 'int f(void) { return 0 }', 'int f(void) { if (1) }', 'int f(void) { else ; }',
         'int f(void) { int x = 08; }', 'int a[3] = {1,,2};', 'struct s { int };',
         'enum e { };', 'int f(int a, ...,) {}', 'int f(void) { x = "a; }', 'int f(void) { case: ; }', 'int f(void) { do x; }', 'int f(void) { int int = 3; }',
         'int f(void) { a ? b; }', 'int *;x', 'int f(void) { sizeof; }', 'int f(void) { ++(int)a; }', 'int f(void) { a.1; }', 'int f(void) { x = \'\'; }',
-        'int f(void) { size_t = 3; }', 'const x = 3;', 'int f(void) { return; ) }', '/* int x;', 'int x[;', 'int f(void) { for (int i = 0; i < 3) ; }',
+        'int f(void) { size_t = 3; }', 'const x = 3;', 'int f(void) { return; ) }', '/* int x;', 'int x[;', 'long long long x;', 'int double x;', 'char short x;', 'unsigned signed x;',
+        'struct s { int a, ; };', 'int x = {,};', 'void f(void) { if (1) if (2) ; else ; else ; else ; }', 'void f(void) { do if (1) ; }', 'int f(void) { for (int i = 0; i < 3) ; }',
         ),
     ),
     "go": (
