@@ -243,6 +243,9 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'import type { A, B as C } from "x"\nimport type D from "y";\nimport type * as E from "z"\nimport { type F, type G as H, i, type as j } from "w"\nexport type { A, type D }\nexport type { J, K as default } from "v"\nexport type * as L from "u"\nexport type * from "t";\nexport { type M, n } from "s"\n',
         'f = (a: T, b?: U, { c }: V = {}, ...d: W[]): a is X => a, g = async (a: T): Promise<U> => { }, h = <T, U = V>(a: T): asserts a => { }\ni = async <T>(a) => a, j = (): { a: T } | U[] => k(({ l }: T) => l ? (m) : n => o, (p) ? { q } : r ? (s: T) => { } : (t): u => v)\n',
         'function isText(x: unknown): x is string { return typeof x === "string" }\nfunction check(x: any): asserts x is string { }\nfor (let i: number = 0; i < 3; i++) { }\ntry { } catch (e: unknown) { }\nexport type Q = [A?, ...B[]]\n',
+        'declare const a: number, b: T\ndeclare function f<T>(x: T): void;\ndeclare class A { m(): void; x: T }\ndeclare abstract class B { }\ndeclare global { interface Window { x: T } }\ndeclare module "x" {\n  export { a }\n}\n',
+        'namespace a.b { export const x = 1; function g() { } }\nexport declare namespace from { type D = E\n  export type F = G }\nexport declare const enum H { A }\ndeclare enum I { A }\ndeclare type J = K\nexport declare let k: T;\nmodule.exports = global\ndeclare = namespace\n',
+        'interface L<in T, out U, in out V> { x: import("a").B<T> }\nclass M<out> { }\nlet y: import("b")[]\n',
         ),
         (
         'let x: = 1\n', 'let x: number string\n', 'type = 1;;type X', 'type X = \n', 'type X = |\n', 'interface { }',
@@ -255,6 +258,8 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'import { type type type } from "x"\n', 'import { type default } from "x"\n', 'export type A from "x"\n', 'yield as T\n',
         'x = y ? (a: T) => (b) : c => d\n', 'f = (a: T = ) => b\n', 'x = (a: T)\n', 'x = (a?: T)\n', 'x = (a): T\n', 'x = <T>\n',
         'x = <T>(b: T) : U\n', 'x = (a): (T) => d\n', 'x = (a?)\n',
+        'export type as = A\n', 'namespace\na { }\n', 'namespace A\n', 'namespace { }\n', 'namespace A { ', 'namespace A { } }\n', 'namespace A.1 { }\n', 'declare namespace { }\n',
+        'declare function { }\n', 'declare class { m( }\n', 'let x: import\n', 'let x: import(\n', 'interface A<in in> { }\n',
         ),
     ),
 }
