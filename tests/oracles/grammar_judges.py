@@ -208,6 +208,11 @@ def is_c(text: str) -> bool:
     return True
 
 
+def has_present_gofmt() -> bool:
+    """Whether gofmt leaves to the type checker what is no syntax, such as `4 := 8`."""
+    return is_go("package a\nfunc f() { 4 := 8 }\n")
+
+
 def is_go(text: str) -> bool:
     """What gofmt reads as a source file."""
     with tempfile.TemporaryDirectory() as folder:
