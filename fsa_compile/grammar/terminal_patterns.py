@@ -30,8 +30,8 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
 )
 from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
 from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
-from fsa_compile.patterns.first_match import tried_in_order
-from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text, widths
+from fsa_compile.patterns.first_match import empty_rounds, tried_in_order
+from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text, has_lazy_loop, widths
 from fsa_compile.patterns.regex_tree import Repeat as Loop
 from fsa_compile.patterns.shortest_match import MOST_ALTERNATIVES, alternatives, optional_end, shortest
 from fsa_compile.patterns.trailing_guards import first_character, split_guard
@@ -217,7 +217,10 @@ class _Terminals:
             return body
         pattern, flags = (body.pattern, body.flags) if isinstance(body, Pattern) else (self.join(body), "")
         tree = self.parsed(pattern, flags, body)
-        lazy = self.lazy and _has_lazy(tree)
+        lazy = self.lazy and has_lazy_loop(tree)
+        if lazy and empty_rounds(tree):
+            fix = "Let each round of the loop read something, such as + for *."
+            self.source.unsupported("a loop repeats what a lazy loop lets be empty", body.start, body.end, fix=fix)
         if lazy and tried_in_order(tree, self.source.limits):
             return Pattern(self.checked_length(pattern), body.start, body.end, flags, ordered=True)
         for bare, _ in split_guard(tree) if self.lazy and not lazy else [(tree, NONE)]:
@@ -239,7 +242,7 @@ class _Terminals:
         out, branches, verbose = list[str](), list[Expression](), "x" in flags
         for alternative in alternatives(pattern, verbose=verbose) or self.too_many_alternatives(body):
             tail = ""
-            if _has_lazy(self.parsed(alternative, flags, body)):
+            if has_lazy_loop(self.parsed(alternative, flags, body)):
                 alternative, tail = self.divided(alternative, flags, body)
                 self.refuse_mixture(self.parsed(alternative, flags, body), body)
                 alternative = shortest(alternative, verbose=verbose)
@@ -256,7 +259,7 @@ class _Terminals:
         head, tail = (_below(self.parsed(text, flags, body)) for text in (pattern[:cut], pattern[cut:]))
         ahead = [node for node in head if isinstance(node, Look) and not node.behind]
         if (
-            _has_lazy(tail[0])
+            has_lazy_loop(tail[0])
             or any(isinstance(node, Look | Anchor | Atomic) for node in tail)
             or any(first_character(node.item) is None for node in ahead)
             or _condition_at_edge(head[0], leading=False)
@@ -343,11 +346,7 @@ def _below(tree: Node) -> list[Node]:
 
 
 def _is_delicate(tree: Node, lazy: bool) -> bool:
-    return (lazy and _has_lazy(tree)) or any(isinstance(node, Look | Anchor) for node in _below(tree))
-
-
-def _has_lazy(tree: Node) -> bool:
-    return any(isinstance(node, Loop) and node.lazy and node.low != node.high for node in _below(tree))
+    return (lazy and has_lazy_loop(tree)) or any(isinstance(node, Look | Anchor) for node in _below(tree))
 
 
 def _nullable(tree: Node) -> bool:

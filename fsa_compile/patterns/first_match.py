@@ -18,7 +18,7 @@ from fsa_compile.automata.minimize import minimize
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.glushkov import ConditionFound, count_positions
-from fsa_compile.patterns.regex_tree import Alternate, Atomic, Chars, Concat, Node, Repeat, Text, widths
+from fsa_compile.patterns.regex_tree import Alternate, Atomic, Chars, Concat, Node, Repeat, Text, children, has_lazy_loop, widths
 from fsa_compile.patterns.trailing_guards import forbidden_next
 from fsa_compile.unicode.code_points import CodePointSet, single
 from fsa_compile.unicode.code_points import union as union_of
@@ -43,7 +43,8 @@ def first_match(
     """The texts that a matcher may take, and the characters before which it does not.
 
     Args:
-      tree: with no other conditions than those that forbid characters to come next (`forbidden_next`).
+      tree: with no other conditions than those that forbid characters to come next (`forbidden_next`), and without
+        `empty_rounds`.
 
     Returns:
       the minimal automaton of all texts, None if there is none; and automata, each with characters that may not follow its texts.
@@ -92,6 +93,17 @@ def tried_in_order(tree: Node, limits: CompileLimits) -> bool:
     except ConditionFound:
         return False
     return True
+
+
+def empty_rounds(tree: Node) -> bool:
+    """Whether a loop in a tree repeats what prefers to read nothing: matchers differ in what they do after such a round."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        todo += children(node)
+        if isinstance(node, Repeat) and node.high not in (0, 1) and not widths(node.item)[0] and has_lazy_loop(node.item):
+            return True
+    return False
 
 
 class _Threads:
@@ -145,8 +157,6 @@ class _Threads:
         return self._step(_Step((after,), forbids=self._set(forbidden)))
 
     def _loop(self, loop: Repeat, after: int) -> int:
-        if loop.high not in (0, 1) and not widths(loop.item)[0]:
-            raise ConditionFound  # matchers differ in what a round without a character does
         first = after
         if loop.high is None:
             first = self._step(_Step(()))

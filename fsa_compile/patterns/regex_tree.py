@@ -120,3 +120,10 @@ def widths(node: Node) -> tuple[int, float]:
     if isinstance(node, Repeat):
         return low * node.low, high and (high * node.high if node.high is not None else float("inf"))
     return low, high
+
+
+def has_lazy_loop(tree: Node) -> bool:
+    """Whether a lazy loop that may make several numbers of rounds is in a tree, outside conditions."""
+    if isinstance(tree, Repeat) and tree.lazy and tree.low != tree.high:
+        return True
+    return not isinstance(tree, Look) and any(map(has_lazy_loop, children(tree)))

@@ -1,12 +1,7 @@
-"""Lexemes whose conditions forbid them to end: cut shorter, or another terminal. Random grammars against a lexer with `re`.
-
-The oracle reads lexeme by lexeme: of the terminals that may stand in the state reached, the longest match that its condition lets
-end, of equal ones that of higher priority. Rules are right-linear but for brackets, so a state and a stack are all it needs.
-"""
+"""Lexemes whose conditions forbid them to end, and lazy ones: random grammars against a lexer with `re`."""
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import re
 import warnings
@@ -14,15 +9,12 @@ from collections import Counter
 
 import lark
 import pytest
+from oracles.lexed_rules import LETTERS, Terminal, random_rules, random_text
 
 from fsa_compile.errors import ConstraintError, GrammarConflictError, UnsatisfiableError
 from fsa_compile.grammar.grammar_checks import GrammarWarning
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
-
-LETTERS = "<>="  # no word characters: keywords have rules of their own
-Alternative = tuple[str, str]
-"""A pattern, and the letters that may not follow it."""
 
 
 def random_pattern(rng: random.Random, depth: int = 2) -> str:
@@ -38,105 +30,56 @@ def random_pattern(rng: random.Random, depth: int = 2) -> str:
     return f"(?:{one}|{random_pattern(rng, depth - 1)})"
 
 
-def random_terminal(rng: random.Random) -> list[Alternative]:
-    """One or two alternatives, with and without conditions; never empty."""
+def random_terminal(rng: random.Random) -> Terminal:
+    """One or two alternatives, with and without conditions on what follows, matched longest; never empty."""
     while True:
         found = [
             (random_pattern(rng), "".join(sorted(rng.sample(LETTERS, rng.choice([0, 1, 1, 2]))))) for _ in range(rng.choice([1, 1, 2]))
         ]
         if not any(re.fullmatch(pattern, "") for pattern, _ in found):
-            return found
+            break
 
-
-@dataclasses.dataclass
-class Rules:
-    """A random grammar: states with lexemes, and brackets that hold a text from one state and lead to another.
-
-    Attributes:
-      terminals: in ascending priority.
-      arcs: per state the next one by terminal.
-      brackets: by state where the text within begins, and where it goes on behind it.
-      final: states in which a text, or what stands in brackets, may end.
-    """
-
-    terminals: dict[str, list[Alternative]]
-    arcs: list[dict[str, int]]
-    brackets: dict[int, tuple[int, int]]
-    final: list[bool]
-
-    def written(self) -> str:
-        """In Lark's syntax."""
-        lines = ["start: s0"]
-        for q, arcs in enumerate(self.arcs):
-            ways = [f"{t} s{r}" for t, r in arcs.items()]
-            ways += [f'"(" s{inner} ")" s{r}' for at, (inner, r) in self.brackets.items() if at == q]
-            lines.append(f"s{q}: " + " | ".join(ways + [""] * self.final[q]))
-        for priority, (name, alternatives) in enumerate(self.terminals.items()):
-            shown = "|".join(pattern + (f"(?![{not_before}])" if not_before else "") for pattern, not_before in alternatives)
-            lines.append(f"{name}.{priority}: /{shown}/")
-        return "\n".join(lines)
-
-    def accepts(self, text: str) -> bool:
-        """Whether a lexer that takes the longest match reads a text."""
-        at = state = 0
-        stack: list[int] = []
-        while at < len(text):
-            if text[at] == "(":
-                if state not in self.brackets:
-                    return False
-                state, after = self.brackets[state]
-                stack.append(after)
-                at += 1
-            elif text[at] == ")":
-                if not stack or not self.final[state]:
-                    return False
-                state, at = stack.pop(), at + 1
-            else:
-                found = [(end, rank, t) for rank, t in enumerate(self.terminals) for end in self.ends(t, text, at)]
-                allowed = [x for x in found if x[2] in self.arcs[state]]
-                if not allowed:
-                    return False
-                at, _, terminal = max(allowed)
-                state = self.arcs[state][terminal]
-        return self.final[state] and not stack
-
-    def ends(self, terminal: str, text: str, at: int) -> list[int]:
-        """Where a lexeme that begins somewhere may end."""
+    def ends(text: str, at: int) -> list[int]:
         return [
             end
             for end in range(at + 1, len(text) + 1)
-            if any(
-                re.fullmatch(pattern, text[at:end]) and text[end : end + 1] not in [*not_before]
-                for pattern, not_before in self.terminals[terminal]
-            )
+            if any(re.fullmatch(pattern, text[at:end]) and text[end : end + 1] not in [*forbidden] for pattern, forbidden in found)
         ]
 
-
-def random_rules(rng: random.Random) -> Rules:
-    """One to three terminals and states."""
-    names, states = "ABC"[: rng.choice([1, 2, 2, 3])], range(rng.choice([1, 2, 3]))
-    arcs = [{t: rng.choice(states) for t in names if rng.random() < 0.6} for _ in states]
-    brackets = {q: (rng.choice(states), rng.choice(states)) for q in states if rng.random() < 0.3}
-    final = [rng.random() < 0.6 or not (arcs[q] or q in brackets) for q in states]
-    return Rules({t: random_terminal(rng) for t in names}, arcs, brackets, final)
+    return "|".join(pattern + (f"(?![{forbidden}])" if forbidden else "") for pattern, forbidden in found), ends
 
 
-def random_text(rng: random.Random) -> str:
-    """Letters, most often in brackets that match."""
-    text, depth = "", 0
-    for letter in rng.choices("<>=<>=()", k=rng.randint(0, 9)):
-        if letter == ")" and not depth and rng.random() < 0.9:
-            continue
-        depth += (letter == "(") - (letter == ")")
-        text += letter
-    return text + ")" * max(depth, 0)
+def random_lazy_pattern(rng: random.Random, depth: int = 3) -> str:
+    """A pattern with loops of all kinds, and conditions on the next character."""
+    kind = rng.random()
+    if not depth or kind < 0.3:
+        return rng.choice([*LETTERS, "[<>]", "[>=]", "[<>=]"])
+    one = random_lazy_pattern(rng, depth - 1)
+    if kind < 0.55:
+        return one + random_lazy_pattern(rng, depth - 1)
+    if kind < 0.8:
+        return f"(?:{one}){rng.choice(['*?', '+?', '??', '{1,3}?', '*', '?'])}"
+    if kind < 0.92:
+        return f"(?:{one}|{random_lazy_pattern(rng, depth - 1)})"
+    return f"{one}(?![{rng.choice(LETTERS)}])"
 
 
-def test_random_grammars_are_read_as_a_lexer_with_re_reads_them(exhaustive):
+def random_lazy_terminal(rng: random.Random) -> Terminal:
+    """A pattern with a lazy loop, of which `re` takes the first match; never empty."""
+    while True:
+        pattern = random_lazy_pattern(rng)
+        if re.search(r"[*+?}]\?", pattern) and not re.match(pattern, "") and not re.fullmatch(pattern, ""):
+            break
+    match = re.compile(pattern).match
+    return pattern, lambda text, at: [found.end() for found in [match(text, at)] if found and found.end() > at]
+
+
+@pytest.mark.parametrize("terminal", [random_terminal, random_lazy_terminal])
+def test_random_grammars_are_read_as_a_lexer_with_re_reads_them(terminal, exhaustive):
     seen: Counter[object] = Counter()
-    for seed in range(6_000 if exhaustive else 120):
+    for seed in range(6_000 if exhaustive else 80):
         rng = random.Random(seed)
-        rules = random_rules(rng)
+        rules = random_rules(rng, terminal)
         texts = [random_text(rng) for _ in range(400)]
         try:
             with warnings.catch_warnings():
@@ -152,8 +95,8 @@ def test_random_grammars_are_read_as_a_lexer_with_re_reads_them(exhaustive):
             taken = machine.accepts(text.encode())
             assert rules.accepts(text) == taken, (seed, text, rules.written())
             seen[taken] += 1
-    assert min(seen[True], seen[False]) > 5_000
-    assert sum(count for kind, count in seen.items() if isinstance(kind, str)) < seen.total() / 4_000  # few are refused
+    assert min(seen[True], seen[False]) > 3_000
+    assert sum(count for kind, count in seen.items() if isinstance(kind, str)) < seen.total() / 2_000  # few are refused
 
 
 @pytest.mark.parametrize(
