@@ -329,12 +329,21 @@ def automaton_of(key: Key, limits: CompileLimits, deadline: Deadline) -> tuple[A
     return _cache.get((key, limits), made)
 
 
+_First: TypeAlias = "tuple[LetterDfa | None, list[tuple[LetterDfa, CodePointSet]]]"
+_first_matches: SizedMemo[_First] = SizedMemo(_MOST_KEPT, lambda found: sum(map(len, found[0].arcs)) if found[0] else 1)
+
+
+def _first_match(key: Key, limits: CompileLimits, deadline: Deadline) -> _First:
+    """`first_match` of a terminal; made once."""
+    return _first_matches.get((key, limits), lambda: first_match(_tree(key, limits), limits, deadline))
+
+
 def _ends(key: Key, limits: CompileLimits, deadline: Deadline) -> list[tuple[LetterDfa, CodePointSet]]:
     """The alternatives of a terminal with the characters that conditions at their end forbid to follow; none without any."""
     if key[0] in ("bounded", "tempered"):
         return _ends(key[1], limits, deadline)
     if key[0] == "ordered":
-        _, ends = first_match(_tree(key, limits), limits, deadline)
+        _, ends = _first_match(key, limits, deadline)
         return ends if any(forbidden != NONE for _, forbidden in ends) else []
     guards = split_guard(_tree(key, limits)) if key[0] == "pattern" else []
     if all(forbidden == NONE for _, forbidden in guards):
@@ -362,7 +371,7 @@ def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa 
         dfa = build_automaton(tree, limits, deadline)
         return None if dfa is None else to_byte_dfa(dfa, limits)
     if key[0] == "ordered":
-        first, _ = first_match(_tree(key, limits), limits, deadline)
+        first, _ = _first_match(key, limits, deadline)
         return None if first is None else to_byte_dfa(first, limits)
     if key[0] == "free":
         return _free_text(key[1], limits)

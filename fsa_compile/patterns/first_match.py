@@ -10,6 +10,7 @@ Source: R. Cox, "Regular Expression Matching: the Virtual Machine Approach", 200
 
 from __future__ import annotations
 
+import heapq
 from typing import NamedTuple, TypeAlias
 
 from fsa_compile.arrays.bit_sets import disjoint, union
@@ -24,6 +25,8 @@ from fsa_compile.unicode.code_points import CodePointSet, single
 from fsa_compile.unicode.code_points import union as union_of
 
 _DOING = "Making the pattern deterministic"
+_BYTES_PER_MEMBER = 2048
+"""Memory that one thread of one state is reckoned to need by the time the automaton has been walked with a vocabulary."""
 _MATCH, _END = 0, -1
 Thread: TypeAlias = tuple[int, frozenset[int]]
 """A step, and the numbers of the sets of characters that may not come next."""
@@ -60,6 +63,7 @@ def first_match(
     states = [threads.closed([threads.start])]
     number = {states[0]: 0}
     arcs: list[list[tuple[int, int]]] = []
+    members = 0
     for state in states:
         deadline.check(_DOING)
         out: dict[int, int] = {}
@@ -72,6 +76,9 @@ def first_match(
         arcs.append([(read, target) for target, read in out.items()])
         if len(states) > limits.max_states:
             raise LimitError("max_states", limits.max_states, _DOING)
+        members += len(state)
+        if members > limits.max_bytes // _BYTES_PER_MEMBER:
+            raise LimitError("max_bytes", limits.max_bytes, _DOING)
     matches = [{sets for step, sets in state if step == _MATCH} for state in states]
 
     def automaton(final: list[bool]) -> LetterDfa | None:
@@ -194,11 +201,15 @@ class _Threads:
     def moves(self, state: tuple[Thread, ...]) -> list[tuple[int, list[int]]]:
         """The steps after each letter, in order; a match that the letter does not forbid ends those behind it."""
         every = union(self._letters[self._steps[step].reads] for step, _ in state if step != _MATCH)
-        parts = []
-        for number, sets in state:
-            allowed = ~union(self._letters[i] for i in sets)
+        by_letters: dict[int, list[tuple[int, int]]] = {}
+        for place, (number, sets) in enumerate(state):
             step = self._steps[number]
             read, after = (every, _END) if number == _MATCH else (self._letters[step.reads], step.next[0])
-            parts.append((read & allowed, [after]))
-        cut = [(read, found[: found.index(_END)] if _END in found else found) for read, found in disjoint(parts)]
-        return [(read, found) for read, found in cut if found]
+            by_letters.setdefault(read & ~union(self._letters[i] for i in sets), []).append((place, after))
+        out = []
+        for read, groups in disjoint([(letters, [found]) for letters, found in by_letters.items()]):
+            steps = [after for _, after in (heapq.merge(*groups) if len(groups) > 1 else groups[0])]
+            steps = steps[: steps.index(_END)] if _END in steps else steps
+            if steps:
+                out.append((read, steps))
+        return out
