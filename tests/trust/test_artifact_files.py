@@ -119,7 +119,7 @@ def test_paths_in_delta_are_measured_in_linear_time():
     chain = np.r_[0, np.arange(2, n), 0][:, None]
     start = time.perf_counter()
     assert longest_path(chain, np.arange(n)[None], MAX_POPS) == MAX_POPS + 1
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 20
 
 
 def test_a_long_chain_is_refused(made, tmp_path):

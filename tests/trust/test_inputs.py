@@ -132,7 +132,7 @@ def test_schemas(name):
     start = time.perf_counter()
     with pytest.raises(kind) as caught:
         fsa_compile.compile_json_schema(schema, LETTERS, limits=LIMITS)
-    assert time.perf_counter() - start < 4
+    assert time.perf_counter() - start < 20
     assert words in str(caught.value)
     assert not isinstance(caught.value, DefectError)
     assert len(str(caught.value)) < 1_000
