@@ -6,9 +6,11 @@ import itertools
 import random
 import re
 
+import lark
 import pytest
 
 from fsa_compile.errors import ConstraintError
+from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
 from fsa_compile.grammar.terminals import terminal_dfa
 from fsa_compile.limits import CompileLimits, Deadline
@@ -36,6 +38,16 @@ def test_a_lexeme_is_the_first_match(seed):
         assert accepts(dfa, text) == expected, (wholes, text)
         taken += expected
     assert taken
+
+
+def test_with_lookbehind_each_alternative_counts():
+    """On the page of limits: Lark takes the alternative that stands first."""
+    grammar = "start: T\nT: /a.*?(?<!x)b|a.*?(?<!x)bc/"
+    machine, judge = machine_of(parse_lark(grammar, mode="longest")), lark.Lark(grammar, parser="lalr")
+    assert [machine.accepts(text) for text in (b"ab", b"abc", b"axb")] == [True, True, False]
+    assert judge.parse("ab")
+    with pytest.raises(lark.exceptions.UnexpectedInput):
+        judge.parse("abc")
 
 
 def accepts(dfa, text: str) -> bool:
