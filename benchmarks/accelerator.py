@@ -37,8 +37,12 @@ from device_step import RESULTS, SAMPLERS, Bench, _model, forward, looped, model
 
 import fsa_compile
 from jax_decode.kernels.noise import key_words
-from jax_decode.sampling.sampling import sample
+from jax_decode.kernels.target import compiled_for
+from jax_decode.sampling.sampling import among, choose, sample
+from jax_decode.step.masking import located, mask_parts
+from jax_decode.step.packing import packed, unpacked
 from jax_decode.step.state import init_state
+from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables, to_device
 
 SCHEMA = {
@@ -165,6 +169,32 @@ def verify(vocab_size: int) -> dict[str, Any]:
     tokens = {case: np.asarray(compiled[case](*programs[case][1]).token).tolist() for case in compiled}
     found = {name: (tokens[name, "here"], tokens[name, "cpu"]) for name in SAMPLERS}
     return {name: {"equal": here == cpu, "here": here, "cpu": cpu} for name, (here, cpu) in found.items()}
+
+
+def walks(vocab_size: int) -> dict[str, Any]:
+    """Tokens and statuses of constrained texts, on this device and on the CPU: whole steps, for every kind of constraint."""
+    batch, steps, found = 40, 24, {}
+    logits = np.random.default_rng(1).normal(size=(batch, vocab_size)).astype(np.float32) * 3
+
+    def walk(x: jax.Array, tables: ConstraintTables, state: Any) -> Any:
+        def body(rows: Any, i: jax.Array) -> Any:
+            shifted = jnp.roll(x, i * 7919, 1)
+            state = unpacked(rows)
+            at = located(tables, state)
+            choice = choose(SAMPLERS["greedy"], among(shifted, mask_parts(tables, state, at), tables.columns), None, None)
+            return packed(advance(tables, state, choice.token, at)), choice.token
+
+        rows, tokens = jax.lax.scan(body, packed(state), jnp.arange(steps))
+        return tokens, unpacked(rows).status
+
+    for where, device in (("here", jax.devices()[0]), ("cpu", jax.devices("cpu")[0])):
+        with jax.default_device(device), compiled_for(device.platform):
+            for kind, tables in kinds_of(vocab_size).items():
+                which = np.arange(batch, dtype=np.int32) % int(tables.num_constraints)
+                state = init_state(tables, which, np.full(batch, 20, np.int32), max_tokens=steps)
+                found[kind, where] = [x.tolist() for x in jax.jit(walk)(jnp.asarray(logits), tables, state)]
+    kinds = sorted({kind for kind, _ in found})
+    return {kind: {"equal": found[kind, "here"] == found[kind, "cpu"], "statuses": found[kind, "cpu"][1]} for kind in kinds}
 
 
 def kernels_of(program: Any, steps: int) -> dict[str, Any]:
@@ -367,7 +397,7 @@ def main() -> None:
     bench = Bench(args)
     name = re.sub("^device_step", "accelerator_tiny" if args.tiny else "accelerator", bench.file.name)
     bench.file = args.output or RESULTS / name
-    for what, function in (("tokens", verify), ("retraces", retraces)):
+    for what, function in (("tokens", verify), ("walks", walks), ("retraces", retraces)):
         bench.header[what] = attempted(bench, what, function, sizes[0])
     bench.write()
     which = "small" if args.tiny else args.model

@@ -362,12 +362,12 @@ def _model(which: str, vocab_size: int) -> Any:
     shapes = jax.eval_shape(lambda: models.Gemma.init(config, jax.random.key(0), dtype=jnp.bfloat16))
     leaves, tree = jax.tree.flatten(shapes)
 
-    @jax.jit
-    def make() -> Any:
-        keys = jax.random.split(jax.random.key(0), len(leaves))
-        return [(jax.random.normal(k, s.shape, jnp.float32) * 0.02).astype(s.dtype) for k, s in zip(keys, leaves)]
+    @functools.partial(jax.jit, static_argnums=(1, 2))
+    def drawn(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:  # one program for all would compile for minutes
+        return (jax.random.normal(key, shape, jnp.float32) * 0.02).astype(dtype)
 
-    return jax.tree.unflatten(tree, make())
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    return jax.tree.unflatten(tree, [drawn(k, s.shape, s.dtype) for k, s in zip(keys, leaves)])
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_decode.kernels.placement import rows_may_stand_last
 from jax_decode.kernels.row_layout import LANES
-from jax_decode.kernels.target import target
+from jax_decode.kernels.target import of_one_row, target
 
 _UNROLL, _LOOPED = 16, 6
 _VALUE_BITS = 24
@@ -115,7 +115,7 @@ def largest(entry: Callable[[jax.Array], jax.Array], count: int, shape: tuple[in
 
     def together() -> jax.Array:
         at = _written_out(count, shape) if target() == "cpu" else places(count, shape)
-        if target() == "lanes":
+        if of_one_row():
             return jnp.maximum(entry(at).max(-1), 0)
         return jax.lax.reduce(entry(at), np.int32(0), jax.lax.max, (len(shape),))
 
@@ -169,7 +169,7 @@ def _place(i: int, shape: tuple[int, ...]) -> jax.Array:
 def _by_device(together: Callable[[], jax.Array], unrolled: Callable[[], jax.Array], count: int) -> jax.Array:
     """A GPU's compiler fuses an unrolled chain with its neighbours into one kernel, where a reduction stands alone; those of a
     TPU and a CPU make one operation of every entry instead."""
-    return together() if count > _UNROLL or target() in ("cpu", "tpu", "lanes") else unrolled()
+    return together() if count > _UNROLL or of_one_row() or target() in ("cpu", "tpu") else unrolled()
 
 
 def repeated(

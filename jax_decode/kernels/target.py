@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import jax
 
+LANES, PROGRAMS = "lanes", "programs"
+"""What a function of one row is traced for: to be a kernel with a row in every lane of a TPU, or in every program on a GPU."""
 _TARGET = jax.make_user_context(None)  # part of the key of JAX's caches
 
 
@@ -19,6 +21,11 @@ def target() -> str:
     """The platform that what is traced now is meant for, such as "cpu", "gpu" or "tpu"."""
     chosen: str | None = _TARGET.value
     return jax.default_backend() if chosen is None else chosen
+
+
+def of_one_row() -> bool:
+    """Whether what is traced now is a function of one row for such a kernel, where every number costs and no array does."""
+    return target() in (LANES, PROGRAMS)
 
 
 @contextlib.contextmanager

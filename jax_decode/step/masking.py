@@ -20,9 +20,11 @@ from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import fields, joined, last_of, places, read, unstacked, whole
-from jax_decode.kernels.lanes import NotInLanesError, by_lanes, in_lanes
+from jax_decode.kernels.lanes import by_lanes, in_lanes
 from jax_decode.kernels.placement import rows_may_stand_last
-from jax_decode.kernels.target import target
+from jax_decode.kernels.programs import by_programs, in_programs
+from jax_decode.kernels.row_program import NotARowProgramError
+from jax_decode.kernels.target import LANES, target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
 from jax_decode.step.parallel_stacks import by_rows
@@ -76,27 +78,27 @@ class MaskParts(NamedTuple):
 
 
 def located(tables: ConstraintTables, state: ConstraintState) -> Sources:
-    """All sources of every row, for mask and step; in a TPU's program that has kernels, with what is known before the token."""
+    """All sources of every row; in a program that has kernels of rows, with what is known before the token."""
     if not of_one_stack(tables):
         return sources(tables, state)
     of_stacks = (tables.frames, tables.delta, tables.pushes) if tables.has_stack else ()  # they are for the step
-    all_of = (tables.nodes, tables.levels, tables.groups, *of_stacks)
-    if in_lanes(*all_of):
-        small = dataclasses.replace(state, cell=jnp.zeros((len(state.status), 0), jnp.int32))
-        try:
-            record, known = by_lanes(_located_row, tables, small)
-        except NotInLanesError:
-            return sources(tables, state)
-        at, nothing = places_of(tables, state), jnp.zeros_like(record[ACCEPT])
-        return at._replace(record=tuple(record.get(column, nothing) for column in range(8)), slope=nothing, known=known)
-    return sources(tables, state)
+    by_kernel = by_lanes if in_lanes(tables.nodes, tables.levels, tables.groups, *of_stacks) else by_programs
+    if by_kernel is by_programs and not in_programs():
+        return sources(tables, state)
+    small = dataclasses.replace(state, cell=jnp.zeros((len(state.status), 0), jnp.int32))
+    try:
+        record, known = by_kernel(_located_row, tables, small)
+    except NotARowProgramError:
+        return sources(tables, state)
+    at, nothing = places_of(tables, state), jnp.zeros_like(record[ACCEPT])
+    return at._replace(record=tuple(record.get(column, nothing) for column in range(8)), slope=nothing, known=known)
 
 
 def _located_row(tables: ConstraintTables, state: ConstraintState) -> tuple[dict[int, jax.Array], Known]:
     """What is known of a row before its token, and the columns of its nodes that are asked for besides."""
     at = sources(tables, state)
-    asked = (ARC_OFFSET, ARC_COUNT) if tables.search_depth else ()
-    return {column: at.record[column] for column in (*asked, ACCEPT)}, _known(tables, state, at)
+    asked = (ARC_OFFSET, ARC_COUNT, LEVEL_COUNT, ACCEPT) if tables.search_depth else (ACCEPT,)
+    return {column: at.record[column] for column in asked}, _known(tables, state, at)
 
 
 def _known(tables: ConstraintTables, state: ConstraintState, at: Sources) -> Known:
@@ -105,13 +107,12 @@ def _known(tables: ConstraintTables, state: ConstraintState, at: Sources) -> Kno
     groups = joined(at.record[GROUP_COUNT], slots, at.record[GROUP_OFFSET])
     (row,) = fields(tables.groups, (GROUP_ROW,), groups.place)
     accepted, exists = accepts(tables, at)[:, None].astype(jnp.int32), groups.exists.astype(jnp.int32)
-    arcs = _arcs_known(tables, state, at, accepted != 0) if tables.search_depth and tables.max_candidates else ()
+    listed_here = tables.search_depth and tables.max_candidates and target() == LANES  # a program would list arc after arc
+    arcs = _arcs_known(tables, state, at, accepted != 0) if listed_here else ()
     return Known(accepted, mask_rows(tables, state, at), cost, need, exists, *groups[1:], row, arcs)
 
 
-def _arcs_known(
-    tables: ConstraintTables, state: ConstraintState, at: Sources, accepted: jax.Array
-) -> tuple[jax.Array, ...]:
+def _arcs_known(tables: ConstraintTables, state: ConstraintState, at: Sources, accepted: jax.Array) -> tuple[jax.Array, ...]:
     """`Known.arcs`: source after source, each from where its list begins on, so that nothing is added up."""
     never = jnp.int32(-UNREACHABLE)
     slots, running = _slots(tables, state), state.running[:, None]
@@ -356,9 +357,7 @@ def _listed_arcs(tables: ConstraintTables, state: ConstraintState, at: Sources) 
     return token, fits
 
 
-def _within(
-    tokens: jax.Array, deep: jax.Array | None, cost: jax.Array, need: jax.Array | None, source: jax.Array
-) -> jax.Array:
+def _within(tokens: jax.Array, deep: jax.Array | None, cost: jax.Array, need: jax.Array | None, source: jax.Array) -> jax.Array:
     """Whether arcs' cost and need, int32[B, n], are within the limits int32[B, S] of their sources, bool[B, n]."""
     fits = tokens[..., None] <= cost[:, None]
     if deep is not None and need is not None:

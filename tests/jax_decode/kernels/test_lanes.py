@@ -1,4 +1,4 @@
-"""Kernels of one row in every lane, by Pallas's interpreter: the numbers of XLA's form, for functions and for whole steps."""
+"""Kernels of one row in every lane, or program, by Pallas's interpreter: the numbers of XLA's form, of functions and whole steps."""
 
 import functools
 import types
@@ -10,9 +10,9 @@ import pytest
 
 import fsa_compile as fc
 import jax_decode
-from jax_decode.kernels import lanes
+from jax_decode.kernels import lanes, programs, row_program
 from jax_decode.kernels.gather import fields, last_of, read
-from jax_decode.kernels.target import compiled_for
+from jax_decode.kernels.target import compiled_for, target
 from jax_decode.step import masking, transition
 from jax_decode.step.packing import packed, unpacked
 
@@ -49,15 +49,51 @@ def test_a_function_of_rows(batch):
         return jnp.asarray(rng.integers(0, most, shape), jnp.int32)
 
     rows = draw(299, (batch, 2)), draw(2, batch), draw(2, batch) > 0, draw(2**30, batch).astype(jnp.uint32)
-    found = lanes.by_lanes(_some_work, tables, rows, interpret=True)
-    jax.tree.map(np.testing.assert_array_equal, found, _some_work(tables, rows))
+    expected = _some_work(tables, rows)
+    for by_kernel in (lanes.by_lanes, programs.by_programs):
+        jax.tree.map(np.testing.assert_array_equal, by_kernel(_some_work, tables, rows, interpret=True), expected)
+
+
+def test_a_row_reads_and_writes_its_own_memory_where_it_lies():
+    """What is read before and after a write; tables and other rows are left alone."""
+    rng = np.random.default_rng(3)
+    table, memory = (jnp.asarray(rng.integers(0, 7, shape), jnp.int32) for shape in ((9, 2), (5, 11)))
+    place = jnp.asarray(rng.integers(0, 9, 5), jnp.int32)
+
+    def changed(table, place, memory):
+        first, second = fields(table, (0, 1), place)
+        own = jnp.arange(len(memory))[:, None]
+        old = read(memory, own, first[:, None])
+        memory = memory.at[own, place[:, None] + jnp.arange(2)[None]].set(
+            jnp.stack([old[:, 0] + 1, second], 1), mode="promise_in_bounds", unique_indices=True
+        )
+        return {"read": old, "again": read(memory, own, place[:, None] + 1)}, memory
+
+    found = programs.by_programs(changed, table, place, memory, interpret=True)
+    jax.tree.map(np.testing.assert_array_equal, found, changed(table, place, memory))
+
+    def too_late(table, place, memory):
+        """Reads what was there before a write."""
+        after = changed(table, place, memory)[1]
+        return read(memory, jnp.arange(len(memory))[:, None], place[:, None]), after
+
+    with pytest.raises(row_program.NotARowProgramError):
+        programs.by_programs(too_late, table, place, memory, interpret=True)
 
 
 @pytest.mark.parametrize(
-    ("kind", "many"),
-    [("regular", None), ("stack", None), ("stack", 1), ("counters", None)],
+    ("kind", "platform", "many"),
+    [
+        ("regular", "tpu", None),
+        ("stack", "tpu", None),
+        ("stack", "tpu", 1),
+        ("counters", "tpu", None),
+        ("regular", "gpu", None),
+        ("stack", "gpu", None),
+        ("counters", "gpu", None),
+    ],
 )
-def test_steps_are_those_of_xla(kind, many, monkeypatch, exhaustive):
+def test_steps_are_those_of_xla(kind, platform, many, monkeypatch, exhaustive):
     """With tables that are large, or taken for large: there, entries that lie one after another are read together."""
     if kind == "counters" and not exhaustive:
         pytest.skip("a minute")
@@ -78,17 +114,26 @@ def test_steps_are_those_of_xla(kind, many, monkeypatch, exhaustive):
     rows = packed(jax_decode.init_state(tables, [0, 0, 0, -1, 0], [24, 20, 9, 24, 2], max_tokens=24))
     monkeypatch.setenv("JAX_DECODE_KERNELS", "pallas")
     monkeypatch.setattr(lanes, "_MANY", many or lanes._MANY)
+    taken = set()
+
+    def by_programs(function, *arguments):
+        taken.add(function.__name__)
+        return programs.by_programs(function, *arguments, interpret=True)
+
     for module in (masking, transition):
         monkeypatch.setattr(module, "by_lanes", functools.partial(lanes.by_lanes, interpret=True))
+        monkeypatch.setattr(module, "by_programs", by_programs)
+        monkeypatch.setattr(module, "in_programs", lambda: target() == "gpu")
     drawn = set()
     for key in jax.random.split(jax.random.key(1), 16 if kind == "regular" or exhaustive else 8):
         after, (allowed, tokens) = step(False, tables, rows, key)
-        with compiled_for("tpu"):
+        with compiled_for(platform):
             other, made = step(True, tables, rows, key)
         jax.tree.map(np.testing.assert_array_equal, (after, allowed, tokens), (other, *made))
         rows = after
         drawn |= set(tokens.tolist())
     assert len(drawn) > 5, "short texts show little"
+    assert taken == ({"_located_row", "_stepped_row"} if platform == "gpu" else set())
 
 
 def test_what_cannot_be_read_is_left_to_xla(monkeypatch):
@@ -99,14 +144,14 @@ def test_what_cannot_be_read_is_left_to_xla(monkeypatch):
     monkeypatch.setenv("JAX_DECODE_KERNELS", "pallas")
     for module in (masking, transition):
         monkeypatch.setattr(module, "by_lanes", functools.partial(lanes.by_lanes, interpret=True))
-    with pytest.raises(lanes.NotInLanesError):
+    with pytest.raises(row_program.NotARowProgramError):
         lanes.by_lanes(lambda _, x: jnp.sort(x), table, rows, interpret=True)
     with compiled_for("tpu"):
         known = masking.located(tables, state)
         assert known.known is not None
-        for name, value in (("_READ", lanes._READ - {"add"}), ("MOST_ENTRIES", 64)):
+        for module, name, value in ((row_program, "_KNOWN", row_program._KNOWN - {"add"}), (lanes, "MOST_ENTRIES", 64)):
             with monkeypatch.context() as changed:
-                changed.setattr(lanes, name, value)
+                changed.setattr(module, name, value)
                 assert masking.located(tables, state).known is None
                 text = str(jax.make_jaxpr(jax_decode.advance)(tables, state, rows, known))
                 assert "pallas" not in text
