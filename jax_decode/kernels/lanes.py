@@ -7,6 +7,7 @@ numbers of every row. Tables lie in the core's memory with their records along t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from jax.experimental import pallas as pl
 from jax_decode.kernels.one_pass import wanted
 from jax_decode.kernels.placement import spread_by_xla
 from jax_decode.kernels.row_layout import LANES
-from jax_decode.kernels.row_program import NotARowProgramError, flat, numbers, traced, typed
+from jax_decode.kernels.row_program import NotARowProgramError, RowProgram, flat, numbers, traced, typed, where_compiled
 from jax_decode.kernels.target import LANES as LANES_TARGET
 from jax_decode.kernels.target import target
 
@@ -56,11 +57,17 @@ def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, int
       NotARowProgramError: while tracing.
     """
     program = traced(LANES_TARGET, function, tables, (rows,))
+    if any(used and _entries(x) > MOST_ENTRIES for x, used in zip(jax.tree.leaves(tables), program.used)):
+        raise NotARowProgramError(function.__name__)
+    by_kernel = functools.partial(_called, program, f"lanes_{function.__name__}", interpret)
+    return by_kernel(tables, rows) if interpret else where_compiled("tpu", by_kernel, function, tables, rows)
+
+
+def _called(program: RowProgram, name: str, interpret: bool, tables: Any, rows: Any) -> Any:
+    """The results of all rows."""
     leaves, of_tables = jax.tree.leaves(rows), jax.tree.leaves(tables)
     count = len(of_tables)
     ours = [i for i in range(count) if program.used[i]]
-    if any(_entries(of_tables[i]) > MOST_ENTRIES for i in ours):
-        raise NotARowProgramError(function.__name__)
     own = [i for i, x in enumerate(leaves) if x.size and program.used[count + i]]
     outs, out_tree = jax.tree.flatten(program.shapes)
     batch = len(leaves[0])
@@ -91,7 +98,7 @@ def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, int
         out_specs=[spec(n) for n in sizes],
         out_shape=[jax.ShapeDtypeStruct((n, batch), jnp.int32) for n in sizes],
         interpret=interpret,
-        name=f"lanes_{function.__name__}",
+        name=name,
     )(*shown, *columns)
     return jax.tree.unflatten(out_tree, [x.T.reshape(batch, *s.shape[1:]).astype(s.dtype) for x, s in zip(found, outs)])
 

@@ -74,6 +74,12 @@ def traced(platform: str, function: Callable[..., Any], common: Any, rows: Any) 
     return RowProgram(closed.jaxpr, closed.consts, shapes, [id(v) in used for v in closed.jaxpr.invars])
 
 
+def where_compiled(platform: str, kernel: Callable[..., Any], function: Callable[..., Any], *arguments: Any) -> Any:
+    """`kernel(*arguments)` in what is compiled for a platform, "tpu" or "cuda", and the function itself for other devices of the
+    machine: a program may be traced where there is a GPU and run on the CPU beside it."""
+    return jax.lax.platform_dependent(*arguments, **{platform: kernel, "default": function})
+
+
 def numbers(values: Sequence[Any], shape: Sequence[int]) -> Any:
     """Vectors, or numbers of NumPy, as an array of a shape."""
     out = np.empty(len(values), object)

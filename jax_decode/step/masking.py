@@ -22,8 +22,8 @@ from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import fields, joined, last_of, places, read, unstacked, whole
 from jax_decode.kernels.lanes import by_lanes, in_lanes
 from jax_decode.kernels.placement import rows_may_stand_last
-from jax_decode.kernels.programs import by_programs, in_programs
 from jax_decode.kernels.row_program import NotARowProgramError
+from jax_decode.kernels.rows_gpu import by_programs, in_programs
 from jax_decode.kernels.target import LANES, target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax_decode.errors import named_arguments
 from jax_decode.kernels.gather import fields, picked, read, stacked
 from jax_decode.kernels.lanes import by_lanes, in_lanes
-from jax_decode.kernels.programs import by_programs, in_programs
 from jax_decode.kernels.row_program import NotARowProgramError
+from jax_decode.kernels.rows_gpu import by_programs, in_programs
 from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import after_guard, with_keys

@@ -10,7 +10,7 @@ import pytest
 
 import fsa_compile as fc
 import jax_decode
-from jax_decode.kernels import lanes, programs, row_program
+from jax_decode.kernels import lanes, row_program, rows_gpu
 from jax_decode.kernels.gather import fields, last_of, read
 from jax_decode.kernels.target import compiled_for, target
 from jax_decode.step import masking, transition
@@ -50,7 +50,7 @@ def test_a_function_of_rows(batch):
 
     rows = draw(299, (batch, 2)), draw(2, batch), draw(2, batch) > 0, draw(2**30, batch).astype(jnp.uint32)
     expected = _some_work(tables, rows)
-    for by_kernel in (lanes.by_lanes, programs.by_programs):
+    for by_kernel in (lanes.by_lanes, rows_gpu.by_programs):
         jax.tree.map(np.testing.assert_array_equal, by_kernel(_some_work, tables, rows, interpret=True), expected)
 
 
@@ -69,7 +69,7 @@ def test_a_row_reads_and_writes_its_own_memory_where_it_lies():
         )
         return {"read": old, "again": read(memory, own, place[:, None] + 1)}, memory
 
-    found = programs.by_programs(changed, table, place, memory, interpret=True)
+    found = rows_gpu.by_programs(changed, table, place, memory, interpret=True)
     jax.tree.map(np.testing.assert_array_equal, found, changed(table, place, memory))
 
     def too_late(table, place, memory):
@@ -78,7 +78,7 @@ def test_a_row_reads_and_writes_its_own_memory_where_it_lies():
         return read(memory, jnp.arange(len(memory))[:, None], place[:, None]), after
 
     with pytest.raises(row_program.NotARowProgramError):
-        programs.by_programs(too_late, table, place, memory, interpret=True)
+        rows_gpu.by_programs(too_late, table, place, memory, interpret=True)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_steps_are_those_of_xla(kind, platform, many, monkeypatch, exhaustive):
 
     def by_programs(function, *arguments):
         taken.add(function.__name__)
-        return programs.by_programs(function, *arguments, interpret=True)
+        return rows_gpu.by_programs(function, *arguments, interpret=True)
 
     for module in (masking, transition):
         monkeypatch.setattr(module, "by_lanes", functools.partial(lanes.by_lanes, interpret=True))

@@ -6,6 +6,7 @@ the last one has ended; here a program does one after another what its row needs
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from jax.experimental.pallas import triton as plt
 
 from jax_decode.kernels.one_pass import wanted
 from jax_decode.kernels.placement import spread_by_xla
-from jax_decode.kernels.row_program import NotARowProgramError, flat, numbers, traced, typed
+from jax_decode.kernels.row_program import NotARowProgramError, RowProgram, flat, numbers, traced, typed, where_compiled
 from jax_decode.kernels.target import PROGRAMS, target
 
 
@@ -42,16 +43,25 @@ def by_programs(
     Raises:
       NotARowProgramError: while tracing.
     """
-    program = traced(PROGRAMS, function, tables, (rows,) if memory is None else (rows, memory))
+    in_place = [] if memory is None else [memory]
+    program = traced(PROGRAMS, function, tables, (rows, *in_place))
+    read = [x for x, used in zip(jax.tree.leaves(tables), program.used) if used]
+    if any(x.size >= 1 << 31 or x.dtype == bool for x in (*read, *in_place)):
+        raise NotARowProgramError(function.__name__)
+    by_kernel = functools.partial(_called, program, f"rows_{function.__name__}", interpret)
+    if interpret:
+        return by_kernel(tables, rows, *in_place)
+    return where_compiled("cuda", by_kernel, function, tables, rows, *in_place)
+
+
+def _called(program: RowProgram, name: str, interpret: bool, tables: Any, rows: Any, *in_place: jax.Array) -> Any:
+    """The results of all rows."""
     of_tables, leaves = jax.tree.leaves(tables), jax.tree.leaves(rows)
     ours = [i for i in range(len(of_tables)) if program.used[i]]
-    in_place = [] if memory is None else [memory]
-    if any(x.size >= 1 << 31 or x.dtype == bool for x in (*(of_tables[i] for i in ours), *in_place)):
-        raise NotARowProgramError(function.__name__)
     outs, tree = jax.tree.flatten(program.shapes)
-    outs = outs if memory is None else outs[:-1]
+    outs = outs[: len(outs) - len(in_place)]
     batch = len(leaves[0])
-    own = [bool(x.size) and program.used[len(of_tables) + i] for i, x in enumerate(leaves)]
+    own = [bool(x.size) and used for x, used in zip(leaves, program.used[len(of_tables) :])]
     columns = [x.reshape(batch, -1).astype(jnp.int32) for x, used in zip(leaves, own) if used]
     inputs = [x.reshape(-1) for x in (jnp.concatenate(columns, 1), *(of_tables[i] for i in ours), *in_place)]
     width = sum(x.size for x in outs)
@@ -67,7 +77,7 @@ def by_programs(
             found = [typed(plt.load(refs[0].at[place + k]), x.dtype) for k in range(size)]
             given.append(numbers(found, (1, *x.shape[1:])) if used or not x.size else None)
             place += size
-        if memory is not None:
+        for memory in in_place:
             given.append(_Memory(refs[-1], (1, *memory.shape[1:]), row * memory.shape[1], interpret))
         results = program.run(given)[: len(outs)]
         for k, x in enumerate(x for result in results for x in result.flat):
@@ -80,10 +90,10 @@ def by_programs(
         in_specs=[pl.BlockSpec() for _ in inputs],
         out_specs=[pl.BlockSpec() for _ in shapes],
         out_shape=shapes,
-        input_output_aliases={} if memory is None else {len(inputs) - 1: 1},
+        input_output_aliases={len(inputs) - 1: 1} if in_place else {},
         interpret=interpret,
         compiler_params=plt.CompilerParams(num_warps=1),
-        name=f"rows_{function.__name__}",
+        name=name,
     )(*inputs)
     written, ends = written.reshape(batch, width), np.cumsum([x.size for x in outs]).tolist()
     of_rows = [written[:, end - x.size : end].reshape(batch, *x.shape[1:]).astype(x.dtype) for x, end in zip(outs, ends)]
