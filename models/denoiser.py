@@ -58,7 +58,7 @@ class Denoiser:
     def __call__(self, prompt: jax.Array, canvas: jax.Array) -> jax.Array:
         """Logits of every position of a canvas, float32[B, L, V]; `prompt` int32[B, P], `canvas` int32[B, L] with `mask_id`."""
         both = jax.numpy.concatenate([prompt, canvas], axis=1)
-        return self.model.forward(both)[:, prompt.shape[1] :]
+        return self.model.forward(both, skip=prompt.shape[1])
 
 
 @named_arguments

@@ -95,9 +95,10 @@ class Gemma:
         graphdef, _ = _structure(self.config, jnp.dtype(self.dtype).name)
         return nnx.merge(graphdef, nnx.State(self.params))
 
-    def forward(self, tokens: jax.Array) -> jax.Array:
-        """Logits float32[B, L, V] of whole sequences `tokens` int32[B, L] without a cache (for training)."""
-        return self.module()(tokens)
+    def forward(self, tokens: jax.Array, *, skip: int = 0) -> jax.Array:
+        """Logits float32[B, L - skip, V] of whole sequences `tokens` int32[B, L], without a cache: of all positions (for
+        training), or of those behind the first `skip`."""
+        return self.module()(tokens, skip=skip)
 
     def init_cache(self, batch_size: int, length: int) -> KVCache:
         """An empty cache for `batch_size` rows of at most `length` positions each, prompt included."""

@@ -61,13 +61,13 @@ class Transformer(nnx.Module):
             setattr(self, f"layer_{layer}", Block(config, layer, dtype=dtype, rngs=rngs))
         self.final_norm = RMSNorm(config.embed_dim, dtype=dtype)
 
-    def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Logits float32[B, L, V] of whole sequences `tokens` int32[B, L], without a cache (for training)."""
+    def __call__(self, tokens: jax.Array, *, skip: int = 0) -> jax.Array:
+        """Logits float32[B, L - skip, V] behind the first `skip` positions of whole sequences int32[B, L], without a cache."""
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32), tokens.shape)
         x = self.embedder.encode(tokens)
         for layer in range(self.num_layers):
             x, _ = self._block(layer)(x, positions)
-        return self._logits(x)
+        return self._logits(x[:, skip:])
 
     def append(
         self, tokens: jax.Array, cache: KVCache, lengths: jax.Array, *, last_only: bool = False

@@ -45,7 +45,7 @@ plt.rcParams.update(draw.STYLE)  # the colours of the library's pictures
 tokenizer = fc.load_tokenizer(models.small_tokenizer_path())
 denoiser = models.load_small_denoiser()
 prompt = "Note: Please write to hugo.fields@example.org about the order.\nE-mail: "
-prompts = denoiser.prompts([prompt] * 12, tokenizer)
+prompts = denoiser.prompts([prompt] * 6, tokenizer)
 
 # %% [markdown]
 # ## Without and with a constraint
@@ -56,7 +56,7 @@ prompts = denoiser.prompts([prompt] * 12, tokenizer)
 # %%
 pattern = r"[a-z]+\.[a-z]+@[a-z]+\.(com|org|net)"
 tables = canvas.to_canvas(fc.compile_regex(pattern, tokenizer))
-given = {"key": jax.random.key(1), "length": 32, "block": 16, "steps": 16, "left_to_right": True}
+given = {"key": jax.random.key(2), "length": 32, "block": 16, "steps": 16, "left_to_right": True}
 free = canvas.denoise(denoiser, prompts, None, **given)
 inside = canvas.denoise(denoiser, prompts, tables, **given)
 many = canvas.denoise(denoiser, prompts, tables, **given, draws=4)

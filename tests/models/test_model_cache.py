@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -50,6 +51,13 @@ def feed(decoder: Gemma, tokens: np.ndarray, block: int) -> tuple[np.ndarray, KV
         logits, cache = apply(decoder, padded, cache, jnp.full(batch, real))
         out.append(logits[:, :real])
     return np.concatenate(out, axis=1), cache
+
+
+def test_a_forward_that_skips_positions_is_the_rest_of_the_full_one(decoder: Gemma) -> None:
+    tokens = random_tokens(2)
+    rest = jax.jit(functools.partial(Gemma.forward, skip=9))(decoder, tokens)
+    assert rest.shape[1] == LENGTH - 9
+    np.testing.assert_allclose(rest, forward(decoder, tokens)[:, 9:], atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("block", [1, 4, LENGTH])

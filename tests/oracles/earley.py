@@ -593,6 +593,7 @@ def character_length(lead: int) -> int:
     return 1 if lead < 0x80 else 2 if 0xC2 <= lead < 0xE0 else 3 if 0xE0 <= lead < 0xF0 else 4 if 0xF0 <= lead < 0xF5 else 0
 
 
+@functools.lru_cache(1 << 16)
 def completions(pending: bytes) -> tuple[int, int]:
     """Lowest and highest scalar value whose UTF-8 form begins with some bytes; (1, 0) when there is none."""
     need = character_length(pending[0])

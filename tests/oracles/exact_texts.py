@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,6 +31,12 @@ def drawn(sampler: Any, logits: NDArray[np.float64], allowed: NDArray[np.bool_])
     return p / p.sum()
 
 
+@jax.jit
+def last_logits(decoder: Any, block: jax.Array, length: jax.Array) -> jax.Array:
+    """Logits float32[B, V] behind `length` int32[B] tokens of each row of int32[B, L]."""
+    return decoder.apply(block, decoder.init_cache(len(block), 64), length, last_only=True)[0][:, -1]
+
+
 def distribution(
     decoder: Any, prompt: Sequence[int], constraint: CompiledConstraint, limit: int, sampler: Any
 ) -> dict[tuple[int, ...], float]:
@@ -40,11 +46,11 @@ def distribution(
     for step in range(limit):
         if not level:
             break
-        block = jnp.array([[*prompt, *ids] for ids, _ in level], jnp.int32)
-        length = jnp.full(len(level), block.shape[1], jnp.int32)
-        logits, _ = decoder.apply(block, decoder.init_cache(len(level), 64), length, last_only=True)
+        block = np.zeros((1 << (len(level) - 1).bit_length(), len(prompt) + limit), np.int32)  # few shapes: few programs
+        block[: len(level), : len(prompt) + step] = [[*prompt, *ids] for ids, _ in level]
+        logits = last_logits(decoder, block, np.full(len(block), len(prompt) + step, np.int32))
         following: list[tuple[tuple[int, ...], float]] = []
-        for (ids, mass), x in zip(level, np.asarray(logits[:, -1], np.float64)):
+        for (ids, mass), x in zip(level, np.asarray(logits[: len(level)], np.float64)):
             walk = constraint.walk()
             for i, token in enumerate(ids):
                 walk.advance(token, limit - i)

@@ -208,8 +208,9 @@ def check_bytes(sets: StackSets, recogniser: Recogniser, texts: Iterable[bytes])
 
 
 def _check_position(tally: Tally, text: bytes, sets: StackSets, here: Configurations, prefix: Prefix) -> None:
+    every = sets.bytes_allowed(here)
     for byte in range(256):
-        after, allowed = prefix.read([byte]), bool(sets.run(here, bytes([byte])))
+        after, allowed = prefix.read([byte]), bool(every[byte])
         if allowed or after is None:
             _compare(tally, text, bytes([byte]), allowed, after is not None, False)
         else:

@@ -28,6 +28,13 @@ class StackSets:
         """After some bytes; empty when nothing is left."""
         return frozenset(self.machine.run(data, here)) if here else here
 
+    def bytes_allowed(self, here: Configurations) -> np.ndarray:
+        """Which bytes can be read, bool[256]: one step for each class of bytes, by which alone a step depends on its byte."""
+        out = np.zeros(256, bool)
+        for members in filter(None, self._bytes_of):
+            out[members] = bool(self.machine.step(here, members[0]))
+        return out
+
     def accepting(self, here: Configurations) -> bool:
         """Whether the text may end."""
         return self.machine.may_end(here)

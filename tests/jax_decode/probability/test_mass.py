@@ -156,23 +156,25 @@ def test_improbable_prefixes_may_be_ignored():
     assert "exact but for at most" in repr(jax_decode.log_mass(decoder, [[1], [2]], TABLES, ignore_below=0.5, **ROWS, **given))
 
 
-def test_importance_samples_agree_with_the_exact_mass_in_50_cases():
-    """Within three standard errors; which is close enough to find a mass of another limit wrong."""
+@pytest.mark.exhaustive
+def test_importance_samples_agree_with_the_exact_mass_in_50_cases(exhaustive):
+    """Within three standard errors; which is close enough to find a mass of another limit wrong. In full with 1024 samples."""
     decoder = mild(SIZE, seed=5)
     cases = [i for i, c in enumerate(CONSTRAINTS[:25]) if c.shortest_completion < LIMIT]
     cases = (cases * 2)[:25]
     prompts = [([1, 2], [3]) if n < 13 else ([4], [5, 6, 7]) for n in range(25)]
 
-    def exact(limit):
+    def exact(limit, first=25):
         parts = [
             jax_decode.log_mass(decoder, list(both), TABLES, constraint=[i, i], max_new_tokens=limit, **ROWS)
-            for i, both in zip(cases, prompts)
+            for i, both in zip(cases[:first], prompts)
         ]
         assert all(part.exact and not part.standard_error.any() for part in parts)
         return np.concatenate([part.log_mass for part in parts])
 
     drawn = jax_decode.log_mass(
-        decoder, [prompt for both in prompts for prompt in both], TABLES, max_prefixes=0, key=KEY, samples=1024, constraint=[i for i in cases for _ in "12"],
+        decoder, [prompt for both in prompts for prompt in both], TABLES, max_prefixes=0, key=KEY, samples=1024 if exhaustive else 400,
+        constraint=[i for i in cases for _ in "12"],
         max_new_tokens=LIMIT,
     )  # fmt: skip
     assert not drawn.exact
@@ -182,8 +184,9 @@ def test_importance_samples_agree_with_the_exact_mass_in_50_cases():
     assert (np.abs(error) < np.where(certain, 1e-4, 3 * drawn.standard_error)).all()
     assert len(error) == 50
     assert (~certain).sum() > 40
-    wrong = np.abs(np.expm1(drawn.log_mass - exact(LIMIT - 1))) > 3 * drawn.standard_error
-    assert wrong.sum() > 20
+    other = exact(LIMIT - 1, 25 if exhaustive else 12)
+    wrong = np.abs(np.expm1(drawn.log_mass[: len(other)] - other)) > 3 * drawn.standard_error[: len(other)]
+    assert wrong.sum() > 0.4 * len(other)
 
 
 def test_options_sum_to_the_mass_over_all_tokenizations():
