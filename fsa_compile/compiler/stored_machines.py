@@ -84,7 +84,7 @@ def _load(path: Path, key: str) -> ByteMachine | None:
     shape = len(arrays["end"]), texts.pop("num_symbols")
     ret = np.zeros(shape, np.int32)
     ret[control, symbol] = after
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in texts.items()}
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in texts.items()}
     values["pushes"] = tuple(tuple(map(tuple, string)) for string in texts["pushes"])
     machine = ByteMachine(**arrays, **values, ret=ret, temperature=temperature)
     vars(machine)["returns"] = control, symbol, after  # what would be looked for in a large table

@@ -34,7 +34,7 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
     bottom = 1 << len(tables.symbol_callees)
     exits = _Exits(tables, below, bottom)
     good = exits.good()
-    _check_loops(tables, builder, contexts, exits, good, _Exits(tables, below, bottom, adding=True).good)
+    _check_loops(tables, builder, contexts, exits, good, lambda: _Exits(tables, below, bottom, adding=True).good())
     if not good[tables.start] & bottom:
         what = "the grammar accepts no text: whatever is begun, some lexeme can never end"
         fix = "A lexeme ends only where it cannot go on: let what follows begin with other characters, or ignore spaces."
