@@ -20,6 +20,10 @@ def distinct(values: np.ndarray) -> np.ndarray:
 
 def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(the distinct values, ascending; the number of each value among them, int64)."""
+    if len(values) >= _MARKED and values.dtype == np.int64 and int(values.view(np.uint64).max()) < len(values):
+        seen = np.zeros(int(values.max()) + 1, bool)
+        seen[values] = True
+        return seen.nonzero()[0], (seen.cumsum() - 1)[values]
     order = _sorting(values)
     ordered = values[order]
     begins = _begins(ordered)
@@ -44,6 +48,8 @@ def exampled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 _LONG = 200
 """Arrays from this length on are looked at for small values."""
 _LONGER = 300
+_MARKED = 100_000
+"""Arrays from this length on are numbered by marking their values, where these are smaller than their number."""
 _FALLS = 2
 
 

@@ -228,6 +228,19 @@ class StoredEffects(StoredArray):
         return self.parts["effect"][int(self.parts["first"][node]) + self.parts["class"][places].astype(np.int32)]
 
 
+    def of_nodes(self, node: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(place among some nodes, effect) of every effect that their arcs have, by node."""
+        offset = self.tokens.parts["offset"]
+        some = (offset[1:] > offset[:-1]).nonzero()[0]
+        classes = np.zeros(len(offset) - 1, np.int64)
+        if len(some):
+            classes[some] = np.maximum.reduceat(self.parts["class"], offset[some]) + np.int64(1)
+        own = (node < len(self.parts["first"])).nonzero()[0]  # nodes behind all others have no arcs
+        node = node[own]
+        which, at = spread(self.parts["first"][node].astype(np.int64), classes[self.tokens.parts["list"][node]])
+        return own[which], self.parts["effect"][at]
+
+
 class TokenSets(NamedTuple):
     """Disjoint token sets: where each begins in `token`, how many tokens it has, and a hash, the sum of those of its tokens."""
 

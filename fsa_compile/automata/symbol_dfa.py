@@ -69,6 +69,7 @@ class SymbolNfa:
     def _determinised(self, begin: int, end: int, check: Callable[[int], None]) -> SymbolDfa:
         order = [self._closure({begin})]
         number = {order[0]: 0}
+        known: dict[frozenset[int], int] = {}  # by the states before their closure
         arcs: list[dict[int, int]] = []
         for state in order:
             targets: dict[int, set[int]] = {}
@@ -77,11 +78,14 @@ class SymbolNfa:
                     targets.setdefault(symbol, set()).add(target)
             out = {}
             for symbol, into in targets.items():
-                closed = self._closure(into)
-                if closed not in number:
-                    number[closed] = len(order)
-                    order.append(closed)
-                out[symbol] = number[closed]
+                key = frozenset(into)
+                if key not in known:
+                    closed = self._closure(into)
+                    if closed not in number:
+                        number[closed] = len(order)
+                        order.append(closed)
+                    known[key] = number[closed]
+                out[symbol] = known[key]
             arcs.append(out)
             check(len(order))
         return SymbolDfa(arcs, [end in state for state in order])

@@ -93,7 +93,7 @@ class CompileCache:
           ConstraintError: `what` holds something else than JSON values.
         """
         check_json(what, _ANY_SIZE, _no_key, what="what an artifact is made from")
-        text = json_text([what, vocabulary.fingerprint, _code_digest()])
+        text = json_text([what, vocabulary.fingerprint, code_digest()])
         return hashlib.sha256(text.encode()).hexdigest()[:40]
 
     def clear(self) -> None:
@@ -142,7 +142,7 @@ def _default_folder() -> Path:
 
 
 @functools.cache
-def _code_digest() -> str:
+def code_digest() -> str:
     """Digest of the compiling half's own source: other code may make other artifacts."""
     digest = hashlib.sha256()
     root = Path(__file__).parents[1]

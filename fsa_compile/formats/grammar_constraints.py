@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,6 +13,7 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, check_grammar_text, parse_grammar, special_ids, special_tokens
 from fsa_compile.compiler.machines import compile_machine
+from fsa_compile.compiler.stored_machines import stored_machine
 from fsa_compile.errors import ConstraintError, SchemaError, UnsupportedGrammarError
 from fsa_compile.formats.framing import with_values
 from fsa_compile.formats.machine_values import as_value
@@ -118,7 +120,8 @@ def grammar_machine(
     deadline = deadline or (request.deadline if request else Deadline(limits))
     inside = Embeddings(grammar, request, limits, deadline, depth)
     if not inside.nodes:
-        return machine_of(grammar, stacks=stacks, specials=specials, limits=limits, deadline=deadline)
+        made = functools.partial(machine_of, grammar, stacks=stacks, specials=specials, limits=limits, deadline=deadline)
+        return stored_machine(grammar, made, stacks=stacks, specials=specials or {}, limits=limits)
     named = {**(specials or {}), **inside.tokens}
     outer = machine_of(grammar, stacks=stacks, specials=named, limits=limits, deadline=deadline, values=inside.starts)
     if not outer.deterministic:

@@ -338,12 +338,14 @@ class FrameBuilder:
                 entrances = [*(self.entry[callee] for callee in entered), *self._shadow_starts(others)]
                 assert self.point.keys().isdisjoint(entrances), "lexemes of a control must begin together"
                 first = self.control(entrances)
+                within = self.actions_of(first, (*inside, c))
+                readable = self._readable(first)
                 parts = [
                     (both, entries + _pushed(symbol, add, deeper))
-                    for inner, deeper in self.actions_of(first, (*inside, c))
+                    for inner, deeper in within
                     for have, entries in parts
                     if (both := have & inner)
-                ] + [(left, entries) for have, entries in parts if (left := have & ~self._readable(first)) and entries]
+                ] + [(left, entries) for have, entries in parts if (left := have & ~readable) and entries]
             out += parts
         return out
 

@@ -34,7 +34,7 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
     bottom = 1 << len(tables.symbol_callees)
     exits = _Exits(tables, below, bottom)
     good = exits.good()
-    _check_loops(tables, builder, contexts, exits, good, _Exits(tables, below, bottom, adding=True).good)
+    _check_loops(tables, builder, contexts, exits, good, lambda: _Exits(tables, below, bottom, adding=True).good())
     if not good[tables.start] & bottom:
         what = "the grammar accepts no text: whatever is begun, some lexeme can never end"
         fix = "A lexeme ends only where it cannot go on: let what follows begin with other characters, or ignore spaces."
@@ -220,8 +220,8 @@ def _drop_returns(tables: FrameTables) -> None:
     n = len(tables.actions)
     own, back = [0] * n, [0] * n  # bit sets of symbols; END is the bit after the last class
     end_bit = 1 << max((mask.bit_length() for actions in tables.actions for mask, _ in actions), default=0)
-    users: list[set[int]] = [set() for _ in range(n)]
-    onward = [set(row.values()) for row in tables.ret]
+    users: list[list[int]] = [[] for _ in range(n)]
+    onward = [frozenset(row.values()) for row in tables.ret]
     for c, actions in enumerate(tables.actions):
         for mask, entries in actions:
             if any(e[0] == RETURN for e in entries):
@@ -232,19 +232,23 @@ def _drop_returns(tables: FrameTables) -> None:
             own[c] |= end_bit
         elif tables.end[c] == END_RETURN:
             back[c] |= end_bit
-        for r in onward[c]:
-            users[r].add(c)
+        if back[c] & ~own[c]:
+            for r in onward[c]:
+                users[r].append(c)
     live = list(own)
-    after = [0] * n
-    todo = list(range(n))
+    todo, queued = deque(range(n)), [True] * n
     while todo:
-        c = todo.pop()
-        for r in onward[c]:
-            after[c] |= live[r]
-        mask = own[c] | back[c] & after[c]
-        if mask != live[c]:
-            live[c] = mask
-            todo += users[c]
+        c = todo.popleft()
+        queued[c], mask = False, live[c]
+        for user in users[c]:
+            more = mask & back[user]
+            if more & ~live[user]:
+                live[user] |= more
+                if not queued[user]:
+                    queued[user] = True
+                    todo.append(user)
+    behind = {rows: union(live[r] for r in rows) for rows in set(onward)}
+    after = [behind[rows] for rows in onward]
     for c in range(n):
         if tables.end[c] == END_RETURN and not after[c] & end_bit:
             tables.end[c] = NO_END

@@ -7,6 +7,7 @@ trees; its language is as good as any other), are `GrammarWarning`s.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -45,12 +46,20 @@ def check_grammar(grammar: Grammar) -> None:
     unused = [rule for name, rule in grammar.rules.items() if name not in needed and not rule.terminal]
     if unused:
         names = ", ".join(f"{rule.name} (line {line_of(grammar, rule)})" for rule in unused)
-        warnings.warn(f"{grammar.start} does not need these rules: {names}", GrammarWarning, stacklevel=5)
+        warnings.warn(f"{grammar.start} does not need these rules: {names}", GrammarWarning, stacklevel=_outside())
     for component in _circles(grammar, needed):
         names = " → ".join([*component, component[0]])
         line = line_of(grammar, grammar.rules[component[0]])
         what = f"{names} (line {line}) is a circle: each stands for itself, and a text has infinitely many trees"
-        warnings.warn(f"{what}. The language is not changed by it.", GrammarWarning, stacklevel=5)
+        warnings.warn(f"{what}. The language is not changed by it.", GrammarWarning, stacklevel=_outside())
+
+
+def _outside() -> int:
+    """The `stacklevel` of a caller's warning that names the line outside this package which called it."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fsa_compile"):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def line_of(grammar: Grammar, rule: Rule) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
+from fsa_compile.arrays.garbage import rare_collections
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError, UnsupportedGrammarError
 from fsa_compile.grammar.conflicts import Conflict, control_name, find_conflict, narrowing, symbol_name
@@ -51,10 +52,11 @@ def machine_of(
     deadline = deadline or Deadline(limits)
     check_grammar(grammar)
     attempts = _Attempts(grammar, specials or {}, limits, deadline, values or {})
-    for number in (1, stacks) if stacks > 1 else (1,):
-        machine = attempts.machine(number)
-        if machine is not None:
-            return machine
+    with rare_collections():
+        for number in (1, stacks) if stacks > 1 else (1,):
+            machine = attempts.machine(number)
+            if machine is not None:
+                return machine
     raise attempts.error()
 
 

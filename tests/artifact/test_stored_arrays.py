@@ -85,6 +85,15 @@ def test_single_entries_and_slices(json_grammar):
         assert np.array_equal(plain.arc_effect[arcs], stored.arc_effect[arcs])
 
 
+def test_effects_of_nodes(json_grammar):
+    plain, stored = json_grammar
+    nodes = np.append(np.random.default_rng(3).permutation(plain.num_nodes), [1, 1])
+    which, effect = stored.arc_effect.of_nodes(nodes)
+    for place, node in enumerate(nodes.tolist()):
+        arcs = plain.arc_effect[plain.arc_offset[node] : plain.arc_offset[node + 1]]
+        assert sorted(effect[which == place].tolist()) == sorted(set(arcs.tolist()))
+
+
 def test_large_grammars_are_stored_so(json_grammar):
     plain, stored = json_grammar
     assert equal(plain, stored)

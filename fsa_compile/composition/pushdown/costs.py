@@ -139,7 +139,7 @@ class _Places:
             shape = arcs.shape[node[-1][at]]
             which, place = ranges(closing[shape], classes.size[shape])
             at, popped, there = at[which], popped[which], there[which]
-            child = arcs.delta[arcs.delta_row[class_begin[node[-1][at]] + place], popped]
+            child = arcs.delta[arcs.delta_row[class_begin[node[-1][at]] + place], popped].astype(np.int64)
             keys, first, which = exampled(child * s + there)
             ids = np.array([*map(numbers.get, keys.tolist(), repeat(-1))], np.int64)
             new = ((ids < 0) & (keys >= s)).nonzero()[0]  # the dead node is none

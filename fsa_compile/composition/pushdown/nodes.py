@@ -32,7 +32,7 @@ class Nodes:
         classes, and the register that stands for the class.
       accept: bool[N'], the text may end here, if the register allows it.
       delta_row: int64[N'], into `delta`.
-      delta: int64[*, P'], node after popping an effective symbol; row 0 is dead.
+      delta: int32[*, P'], node after popping an effective symbol; row 0 is dead.
       symbol, symbol_place: int64[P'], symbol and class of every effective symbol.
       symbol_number: int64[P], first effective symbol of each symbol.
       pop_row: int64[*], into `delta`, of the cases of `StackArcs.pops`; -1 where the node is dropped.
@@ -63,7 +63,7 @@ class Nodes:
         self.accept = (arcs.accept & keep)[self.symbolic]
         self.accept[0] = False
         self._name_symbols(machine, registers)
-        self._effective_delta(self.number[delta], delta_row[keep[of_row]])
+        self._effective_delta(self.number.astype(np.int32)[delta], delta_row[keep[of_row]])
         kept_pops = keep[arcs.pops.node]
         self.pop_row = np.full(len(kept_pops), -1)
         self.pop_row[kept_pops] = self.delta_row[len(self.kind) :]
@@ -108,8 +108,11 @@ class Nodes:
         chosen = np.concatenate([np.zeros((1, delta.shape[1]), delta.dtype), delta[which]])  # row 0 is dead
         number = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in chosen], np.int64)
         self.delta_row = number[1 + rows]
-        child = chosen[exampled(number)[1]][:, self.symbol]
-        self.delta = np.where(child > 0, child + self.symbol_place, 0)
+        child = chosen[exampled(number)[1]]
+        if self.symbol_place.any():
+            child = child[:, self.symbol]
+            child += (child > 0) * self.symbol_place.astype(np.int32)
+        self.delta = child
 
     def _longest_path(self, of_row: np.ndarray) -> int:
         """Most cells that one token pops; `of_row` says which node each row of delta belongs to."""

@@ -49,13 +49,13 @@ class InnerNodes:
         ends += [(distinct(walk.machine.returns[0]), self._here)] if self.temperature else []
         for control, node in ends:
             walk.pending.append(Items(control, np.full(len(control), node), control, np.zeros(len(control), np.int64)))
-        self._segments = [np.zeros((1, walk.ret.shape[1]), np.int64)]
+        self._segments = [np.zeros((1, walk.ret.shape[1]), np.int32)]
         self._num_segments = 1
         self._known = np.zeros(1, np.uint64), np.zeros(1, np.int64)  # contents, ascending, and their nodes
         self._columns: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
 
     def delta(self) -> np.ndarray:
-        """int64[*, P], node after popping a symbol; row 0 is dead."""
+        """int32[*, P], node after popping a symbol; row 0 is dead."""
         return np.concatenate(self._segments)
 
     def wave(self) -> Items | None:
@@ -205,9 +205,9 @@ class InnerNodes:
 
     def _add_segments(self, columns: list[tuple[np.ndarray, np.ndarray]], count: np.ndarray, child: np.ndarray) -> None:
         of_class = np.stack([numbers for numbers, _ in columns])
-        at = (count.cumsum() - count)[:, None] + of_class
+        at = (count.cumsum() - count).astype(np.int32)[:, None] + of_class
         at[of_class == count[:, None]] = len(child)  # none returns through the last class
-        segment = np.append(child, 0)[at]
+        segment = np.append(child, 0).astype(np.int32)[at]
         self._segments.append(segment)
         self._num_segments += len(segment)
 
@@ -252,7 +252,7 @@ class InnerNodes:
             _, example, which = exampled(column)
             some = self.walk.ret[frame][:, example].any(0)
             number = np.where(some, some.cumsum() - 1, int(some.sum()))
-            found = self._columns[key] = (number[which], example[some])
+            found = self._columns[key] = (number[which].astype(np.int32), example[some])
         return found
 
 

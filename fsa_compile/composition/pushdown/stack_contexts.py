@@ -28,6 +28,7 @@ from fsa_compile.arrays.integers import distinct, equal_rows, exampled
 from fsa_compile.arrays.ranges import ranges, segment_starts
 from fsa_compile.artifact.arrays import NO_TEMPERATURE, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.artifact.stored_arrays import StoredEffects
 
 _FAR = 1 << 29
 _MOST = 64
@@ -41,7 +42,7 @@ def with_contexts(c: CompiledConstraint) -> CompiledConstraint:
     if not c.num_symbols or c.has_sets:
         return c
     rows = _Rows(c)
-    if len(rows.child) * c.num_symbols > _MOST_ENTRIES or not len(rows.ending) or not rows.same_slopes():
+    if rows.too_many or not len(rows.ending) or not rows.same_slopes():
         return c
     found = _contexts(c, rows)
     return c if found is None else _with_nodes(c, *found)
@@ -64,6 +65,7 @@ class _Rows:
     Attributes:
       child: int64[R, P]; row: int64[R, P], the number of each child's own row.
       ending, within: int64[E], rows of nodes that are finished by the end of their frames only, and the least distance of these.
+      too_many: whether there are more (children, symbol) pairs than are looked at; nothing else is then made.
       least: int64[R, P], what a token of each child and the rest of its frame take, if it needs no more than the symbol allows.
     """
 
@@ -73,6 +75,9 @@ class _Rows:
         ends = node[_least(c, node, c.need[node]) > c.distance[node]]
         offsets = distinct(c.delta_offset[ends].astype(np.int64))
         while True:
+            self.too_many = len(offsets) * p > _MOST_ENTRIES
+            if self.too_many:
+                return
             child = c.delta[offsets[:, None] + np.arange(p)].astype(np.int64)
             more = distinct(np.concatenate((offsets, c.delta_offset[child[child > 0]])))
             if len(more) == len(offsets):
@@ -104,8 +109,11 @@ def _least(c: CompiledConstraint, node: np.ndarray, need: np.ndarray) -> np.ndar
     out = np.full(len(node), _FAR)
     which, at = ranges(c.level_offset[node], c.level_offset[node + 1])
     _lower(out, which, c.level_cost[at], c.level_need[at] <= need[which])
-    which, at = ranges(c.arc_offset[node], c.arc_offset[node + 1])
-    effect = c.arc_effect[at]
+    if isinstance(c.arc_effect, StoredEffects):
+        which, effect = c.arc_effect.of_nodes(node)
+    else:
+        which, at = ranges(c.arc_offset[node], c.arc_offset[node + 1])
+        effect = c.arc_effect[at]
     _lower(out, which, c.effects[effect, 4], c.effects[effect, 5] <= need[which])
     return out
 

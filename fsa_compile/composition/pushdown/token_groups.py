@@ -155,9 +155,10 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     size = first[paths.owner + 1] - first[paths.owner]
     deadline.check_bytes(int(size.sum()) * _PART_BYTES, _DOING)
     which, part = ranges(first[paths.owner], first[paths.owner + 1])
-    push, count = paths.push[which], parts.count[part]
-    add, final = np.where(push > 0, paths.add[which], count), np.where(push > 0, count, 0)
-    columns: tuple[np.ndarray, ...] = (paths.node[which], parts.target[part], push, add, final)
+    push, count = paths.push[which], parts.count.astype(np.int32)[part]
+    pushed = push > 0
+    add, final = np.where(pushed, paths.add[which], count), np.where(pushed, count, 0)
+    columns: tuple[np.ndarray, ...] = (paths.node[which], parts.target.astype(np.int32)[part], push, add, final)
     if not deterministic:
         columns, parts = _once(columns, parts, part, tables)
         part = np.arange(len(columns[0]))
@@ -169,7 +170,8 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
         order, begin = _without_empty(order, begin, parts.size[part])
     part = part[order]
     offset = np.append(begin, len(part))
-    node, target, push, add, final = (column[order[begin]] for column in columns)
+    example = order[begin]
+    node, target, push, add, final = (column[example].astype(np.int64) for column in columns)
     deadline.check(_DOING)
     return Groups(
         node=node,
@@ -182,9 +184,14 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
         part_offset=offset,
         part=part,
         parts=parts,
-        reduced=np.diff(np.append(0, parts.size[part] < 0).cumsum()[offset]) > 0,
+        reduced=_any_within(taken[part], offset) if (taken := parts.size < 0).any() else np.zeros(len(begin), bool),
         strings=paths.strings,
     )
+
+
+def _any_within(some: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """Whether something is among each range, from where they begin and the last one ends."""
+    return np.diff(np.append(0, some).cumsum()[offset]) > 0
 
 
 def _with_derived(
@@ -196,13 +203,16 @@ def _with_derived(
       columns: (node, target, push, add, set) of every part of a token set.
       part: which part it is.
     """
-    order = order_of(columns[0])
+    is_base = np.zeros(int(columns[0].max(initial=0)) + 1, bool)
+    is_base[derived.base[derived.base < len(is_base)]] = True
+    order = is_base[columns[0]].nonzero()[0]
+    order = order[order_of(columns[0][order])]
     node = columns[0][order]
     begin, end = (node.searchsorted(derived.base, side=side) for side in ("left", "right"))
     which, at = ranges(begin, end)
     copied = order[at]
     owner, token, of = _lost(derived, order, node, part, parts, tables)
-    key = owner * len(order) + of
+    key = owner * len(part) + of
     by_set = order_of(key)
     first = segment_starts(key[by_set])
     owner, token, of = owner[by_set[first]], token[by_set], of[by_set[first]]
@@ -218,7 +228,9 @@ def _with_derived(
         rows=[],
     )
     columns = tuple(
-        np.concatenate([derived.node[which] if i == 0 else column[copied], taken.owner if i == 0 else column[of], column])
+        np.concatenate(
+            [derived.node[which] if i == 0 else column[copied], taken.owner if i == 0 else column[of], column], dtype=column.dtype
+        )
         for i, column in enumerate(columns)
     )
     part = np.concatenate([part[copied], len(parts.owner) + np.arange(len(of)), part])
@@ -233,7 +245,7 @@ def _lost(
     """(index of a derived control, token, place in `part`) of every token that is lost, where its base has it.
 
     Args:
-      order, node: places in `part` by node, and these nodes.
+      order, node: places in `part` of the bases, by node, and these nodes.
     """
     bases, base_of = numbered(derived.base)
     owner = derived.node.searchsorted(derived.lost[0])
@@ -298,7 +310,7 @@ def _once(
 
 def _sorted(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
     """(order of rows by the columns, the first one first; where a new row begins in it)."""
-    key, room = columns[0], 1 << 62
+    key, room = columns[0].astype(np.int64, copy=False), 1 << 62
     for column in columns[1:]:
         width = int(column.max(initial=0)) + 1
         room //= width
@@ -316,7 +328,7 @@ class _Paths(NamedTuple):
     """Ways from a node through calls to an owner that has tokens.
 
     Attributes:
-      node, push, add, owner: int64[n]; `push` into `strings`, `add` to the node's frame before it is suspended.
+      node, push, add, owner: int32[n]; `push` into `strings`, `add` to the node's frame before it is suspended.
       strings: as in `Groups`.
     """
 
@@ -330,30 +342,36 @@ class _Paths(NamedTuple):
 def _paths(arcs: StackArcs, parts: Parts, deadline: Deadline) -> _Paths:
     full = np.zeros(arcs.num_owners, bool)
     full[parts.owner] = True
-    useful = full.copy()
-    while True:  # a run is worth following when it, or one that it calls, has tokens
-        before = int(useful.sum())
-        useful[arcs.link_caller[useful[arcs.link_run]]] = True
-        if int(useful.sum()) == before:
+    useful, left = full.copy(), np.arange(len(arcs.link_run))
+    while len(left):  # a run is worth following when it, or one that it calls, has tokens
+        worth = useful[arcs.link_run[left]]
+        if not worth.any():
             break
+        useful[arcs.link_caller[left[worth]]] = True
+        left = left[~worth]
     kept = useful[arcs.link_run].nonzero()[0]
     kept = kept[order_of(arcs.link_caller[kept])]
-    run, symbol, count = arcs.link_run[kept], arcs.link_symbol[kept], arcs.link_count[kept]
+    run, symbol, count = (column[kept].astype(np.int32) for column in (arcs.link_run, arcs.link_symbol, arcs.link_count))
     first = firsts(arcs.link_caller[kept], arcs.num_owners)
     strings = _Strings()
     n = len(arcs.node_owner)
-    node, push, add, owner = np.arange(n), np.zeros(n, np.int64), np.zeros(n, np.int64), arcs.node_owner
+    node, push, add = np.arange(n, dtype=np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32)
+    owner = arcs.node_owner.astype(np.int32)
     found = []
     while len(node):
-        found.append(tuple(column[full[owner]] for column in (node, push, add, owner)))
+        some = full[owner].nonzero()[0]
+        found.append(tuple(column[some] for column in (node, push, add, owner)))
         deadline.check(_DOING)
         which, at = ranges(first[owner], first[owner + 1])
         deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
-        bottom = push[which] == 0
-        add = np.where(bottom, count[at], add[which])
         push = push[which]
-        called = (symbol[at] >= 0).nonzero()[0]
-        push[called] = strings.longer(push[called], symbol[at[called]], np.where(bottom[called], 0, count[at[called]]))
+        bottom, symbols = push == 0, symbol[at]
+        add = np.where(bottom, count[at], add[which])
+        called = (symbols >= 0).nonzero()[0]
+        if len(called) == len(at):
+            push = strings.longer(push, symbols, np.where(bottom, 0, count[at]))
+        else:
+            push[called] = strings.longer(push[called], symbols[called], np.where(bottom[called], 0, count[at[called]]))
         node, owner = node[which], run[at]
     node, push, add, owner = (np.concatenate(column) for column in zip(*found))
     return _Paths(node, push, add, owner, strings.all)
@@ -371,8 +389,8 @@ class _Strings:
         if not len(push):
             return push
         wide, high = int(symbol.max()) + 1, int(register.max()) + 1
-        keys, which = numbered((push * wide + symbol) * high + register)
-        out = np.empty(len(keys), np.int64)
+        keys, which = numbered((push.astype(np.int64) * wide + symbol) * high + register)
+        out = np.empty(len(keys), np.int32)
         columns = keys // (wide * high), keys // high % wide, keys % high
         for j, (p, s, r) in enumerate(zip(*(column.tolist() for column in columns))):
             string = (*self.all[p], (s, r))

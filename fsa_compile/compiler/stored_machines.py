@@ -1,0 +1,114 @@
+"""Machines of long grammars on disk, beside the tables of vocabularies: what of a compilation no vocabulary changes.
+
+Another vocabulary, or another process, then takes the machine from the file. A file is named by a digest of the grammar, of what
+else the machine depends on, and of this package's code, so a file that does not fit is never read; one that is damaged is
+replaced. Which machine a grammar has belongs to `grammar`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.compiler.cache import code_digest
+from fsa_compile.grammar.grammar_checks import check_grammar
+from fsa_compile.grammar.grammar_tree import Grammar
+from fsa_compile.inputs.files import open_regular, replacing
+from fsa_compile.limits import CompileLimits
+from fsa_compile.vocabulary.vocabulary_tables import cache_folder
+
+LONG = 5_000
+"""Characters from which on a grammar's machine is kept: those of shorter ones are made in less than a second."""
+MOST_FILES = 32
+"""Most machines of a folder; those used longest ago are deleted."""
+_ARRAYS = ("byte_class", "action", "entry_offset", "entry_next", "entry_push", "entry_add", "end", "bounds")
+_TEXTS = ("specials", "pushes", "start", "stack", "control_names", "symbol_names", "deterministic")
+
+
+def stored_machine(
+    grammar: Grammar,
+    make: Callable[[], ByteMachine],
+    *,
+    stacks: int,
+    specials: Mapping[str | int, int],
+    limits: CompileLimits,
+) -> ByteMachine:
+    """The machine of a grammar, from disk or made now.
+
+    Args:
+      grammar: as a front end made it.
+      make: makes the machine; its exceptions pass through, and nothing is kept of them.
+      stacks, specials, limits: as `machine_of` is given them.
+    """
+    folder = cache_folder() if len(grammar.text) >= LONG else None
+    if folder is None:
+        return make()
+    key = _key(grammar, stacks, specials, limits)
+    path = folder / f"machine-{key[:40]}.npz"
+    found = _load(path, key)
+    if found is None:
+        found = make()
+        _save(found, path, key)
+    else:
+        check_grammar(grammar)  # for its warnings
+        with contextlib.suppress(OSError):
+            path.touch()  # the time of last use, for `_shrink`
+    return found
+
+
+def _key(grammar: Grammar, stacks: int, specials: Mapping[str | int, int], limits: CompileLimits) -> str:
+    bounds = [(field.name, getattr(limits, field.name)) for field in dataclasses.fields(limits) if field.name != "max_seconds"]
+    text = repr((grammar, stacks, list(specials.items()), bounds, code_digest()))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _load(path: Path, key: str) -> ByteMachine | None:
+    try:
+        with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
+            texts = json.loads(file["texts"].tobytes())
+            if texts.pop("key") != key:
+                return None
+            arrays = {name: file[name] for name in _ARRAYS}
+            control, symbol, after = file["returns"].astype(np.int64)
+            temperature = file["temperature"] if "temperature" in file.files else None
+    except Exception:  # a file that cannot be read, for whatever reason, is made anew
+        return None
+    shape = len(arrays["end"]), texts.pop("num_symbols")
+    ret = np.zeros(shape, np.int32)
+    ret[control, symbol] = after
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in texts.items()}
+    values["pushes"] = tuple(tuple(map(tuple, string)) for string in texts["pushes"])
+    machine = ByteMachine(**arrays, **values, ret=ret, temperature=temperature)
+    vars(machine)["returns"] = control, symbol, after  # what would be looked for in a large table
+    return machine
+
+
+def _save(machine: ByteMachine, path: Path, key: str) -> None:
+    """Writes a machine atomically; a disk that cannot be written only costs time, and what is not known here is not kept."""
+    if machine.strays is not None or machine.sets is not None or machine.token_reserve is not None:
+        return
+    texts: dict[str, Any] = {name: getattr(machine, name) for name in _TEXTS}
+    texts |= {"key": key, "num_symbols": machine.num_symbols}
+    arrays = {name: getattr(machine, name) for name in _ARRAYS} | {"returns": np.stack(machine.returns).astype(np.int32)}
+    if machine.temperature is not None:
+        arrays["temperature"] = machine.temperature
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            np.savez_compressed(file, texts=np.frombuffer(json.dumps(texts).encode(), np.uint8), **arrays)
+        _shrink(path.parent)
+
+
+def _shrink(folder: Path) -> None:
+    """Deletes all but the files used last."""
+    files = [(path.stat().st_mtime, path) for path in folder.glob("machine-*.npz")]
+    for _, path in sorted(files, reverse=True)[MOST_FILES:]:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,108 @@
+"""Machines of long grammars kept on disk: found again when nothing changed, made again when anything did."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsa_compile import CompileLimits, ConstraintError, Vocabulary, compile_grammar
+from fsa_compile.compiler import stored_machines
+from fsa_compile.formats import grammar_constraints
+from fsa_compile.grammar.grammar_checks import GrammarWarning
+
+LETTERS = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b"(a", b"))", b""], stop_ids=[258])
+OTHER = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b"a)", b"a,", b""], stop_ids=[258])
+RULES = 'start: item\nitem: NAME | "(" (item ("," item)*)? ")"\nNAME: /[a-z]+/\n'
+COMMENT = "// " + "long" * (stored_machines.LONG // 4) + "\n"
+VALID, INVALID = (b"a", b"()", b"(a,(bc),())"), (b"", b"(", b"(a", b"a)", b"(a,)", b"(a b)")
+
+
+@pytest.fixture
+def made(monkeypatch, tmp_path):
+    """The machines that were made, not read; the folder is new."""
+    monkeypatch.setenv("CONSTRAX_CACHE", str(tmp_path))
+    found, make = [], grammar_constraints.machine_of
+
+    def counted(*args, **options):
+        found.append(make(*args, **options))
+        return found[-1]
+
+    monkeypatch.setattr(grammar_constraints, "machine_of", counted)
+    return found
+
+
+def stored(folder):
+    return sorted(folder.glob("machine-*.npz"))
+
+
+def check(constraint):
+    for text in VALID + INVALID:
+        walk = constraint.walk()
+        fine = all(walk.allowed()[b] and walk.advance(b) is None for b in text)
+        assert (fine and bool(walk.allowed()[258])) == (text in VALID), text
+
+
+@pytest.mark.parametrize("vocabulary", [LETTERS, OTHER])
+def test_found_again(made, tmp_path, vocabulary):
+    first = compile_grammar(COMMENT + RULES, LETTERS)
+    again = compile_grammar(COMMENT + RULES, vocabulary)
+    assert len(made) == len(stored(tmp_path)) == 1
+    for constraint in (first, again):
+        check(constraint)
+    direct = compile_grammar(RULES, vocabulary)
+    for name in ("rows", "delta", "arc_token", "arc_effect", "effects", "group_row", "level_cost"):
+        assert (getattr(again, name)[:] == getattr(direct, name)[:]).all(), name
+    assert again.extra == direct.extra
+
+
+def test_everything_counts(made, tmp_path):
+    for _ in range(2):
+        compile_grammar(COMMENT + RULES, LETTERS)
+        compile_grammar(COMMENT + RULES.replace("[a-z]", "[b-z]"), LETTERS)
+        compile_grammar(COMMENT + RULES, LETTERS, mode="characters")
+        compile_grammar(COMMENT + RULES, LETTERS, stacks=2)
+        compile_grammar(COMMENT + RULES, LETTERS, limits=CompileLimits(max_states=10_000))
+        compile_grammar(COMMENT + RULES, LETTERS, limits=CompileLimits(max_seconds=50))
+    assert len(made) == len(stored(tmp_path)) == 5
+
+
+def test_warnings_are_those_of_a_machine_that_is_made(made):
+    text = COMMENT + RULES + 'unused: "b"\n'
+    for _ in range(2):
+        with pytest.warns(GrammarWarning, match="does not need these rules: unused") as caught:
+            compile_grammar(text, LETTERS)
+        assert caught[0].filename == __file__
+    assert len(made) == 1
+
+
+def test_a_damaged_file_is_replaced(made, tmp_path):
+    compile_grammar(COMMENT + RULES, LETTERS)
+    (path,) = stored(tmp_path)
+    whole = path.read_bytes()
+    other = compile_grammar(COMMENT + RULES.replace("[a-z]", "[b-z]"), LETTERS)
+    foreign = next(p for p in stored(tmp_path) if p != path).read_bytes()
+    for content in (b"", whole[: len(whole) // 2], whole[:200] + b"\0" * 40 + whole[240:], foreign):
+        path.write_bytes(content)
+        before = len(made)
+        check(compile_grammar(COMMENT + RULES, LETTERS))
+        assert len(made) == before + 1
+        assert len(path.read_bytes()) == len(whole)
+    assert not other.walk().allowed()[ord("a")]
+
+
+def test_what_is_not_kept(made, tmp_path, monkeypatch):
+    compile_grammar(RULES, LETTERS)  # a short one
+    with pytest.raises(ConstraintError):
+        compile_grammar(COMMENT + 'start: "a" start', LETTERS)
+    assert not stored(tmp_path)
+    monkeypatch.setenv("CONSTRAX_CACHE", "")
+    check(compile_grammar(COMMENT + RULES, LETTERS))
+    assert not stored(tmp_path)
+
+
+def test_those_used_longest_ago_are_deleted(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(stored_machines, "MOST_FILES", 2)
+    for letter in "bcd":
+        compile_grammar(COMMENT + RULES.replace("[a-z]", f"[{letter}-z]"), LETTERS)
+    assert len(stored(tmp_path)) == 2
+    compile_grammar(COMMENT + RULES.replace("[a-z]", "[d-z]"), LETTERS)
+    assert len(made) == 3
