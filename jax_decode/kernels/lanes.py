@@ -60,7 +60,7 @@ def by_lanes(function: Callable[[Any, Any], Any], tables: Any, rows: Any, *, int
     if any(used and _entries(x) > MOST_ENTRIES for x, used in zip(jax.tree.leaves(tables), program.used)):
         raise NotARowProgramError(function.__name__)
     by_kernel = functools.partial(_called, program, f"lanes_{function.__name__}", interpret)
-    return by_kernel(tables, rows) if interpret else where_compiled("tpu", by_kernel, function, tables, rows)
+    return by_kernel(tables, rows) if interpret else where_compiled("tpu", LANES_TARGET, by_kernel, function, tables, rows)
 
 
 def _called(program: RowProgram, name: str, interpret: bool, tables: Any, rows: Any) -> Any:

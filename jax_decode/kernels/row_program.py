@@ -74,10 +74,17 @@ def traced(platform: str, function: Callable[..., Any], common: Any, rows: Any) 
     return RowProgram(closed.jaxpr, closed.consts, shapes, [id(v) in used for v in closed.jaxpr.invars])
 
 
-def where_compiled(platform: str, kernel: Callable[..., Any], function: Callable[..., Any], *arguments: Any) -> Any:
+def where_compiled(
+    platform: str, traced_for: str, kernel: Callable[..., Any], function: Callable[..., Any], *arguments: Any
+) -> Any:
     """`kernel(*arguments)` in what is compiled for a platform, "tpu" or "cuda", and the function itself for other devices of the
-    machine: a program may be traced where there is a GPU and run on the CPU beside it."""
-    return jax.lax.platform_dependent(*arguments, **{platform: kernel, "default": function})
+    machine: a program may be traced where there is a GPU and run on the CPU beside it. `traced_for`: as in `traced`."""
+
+    def elsewhere(*arguments: Any) -> Any:
+        with compiled_for(traced_for):  # it returns what the kernel does
+            return function(*arguments)
+
+    return jax.lax.platform_dependent(*arguments, **{platform: kernel, "default": elsewhere})
 
 
 def numbers(values: Sequence[Any], shape: Sequence[int]) -> Any:

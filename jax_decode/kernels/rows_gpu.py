@@ -51,7 +51,7 @@ def by_programs(
     by_kernel = functools.partial(_called, program, f"rows_{function.__name__}", interpret)
     if interpret:
         return by_kernel(tables, rows, *in_place)
-    return where_compiled("cuda", by_kernel, function, tables, rows, *in_place)
+    return where_compiled("cuda", PROGRAMS, by_kernel, function, tables, rows, *in_place)
 
 
 def _called(program: RowProgram, name: str, interpret: bool, tables: Any, rows: Any, *in_place: jax.Array) -> Any:

@@ -164,3 +164,24 @@ def test_old_tpus_have_no_reads_along_lanes(kind, meant, monkeypatch):
     monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(device_kind=kind)])
     monkeypatch.setattr(jax, "device_count", lambda: 1)
     assert lanes.in_lanes(jnp.zeros((9, 3), jnp.int32)) == meant
+
+
+@pytest.mark.parametrize("platform", ["tpu", "gpu"])
+def test_beside_an_accelerator_the_cpu_takes_xlas_form(platform, monkeypatch):
+    """What is traced where there is a TPU or GPU has kernels, and may still run on the CPU."""
+    tables = jax_decode.to_device(KINDS["stack"]())
+    state, tokens = jax_decode.init_state(tables, [0, 0], [9, 9], max_tokens=9), jnp.asarray([ord("["), 70], jnp.int32)
+    monkeypatch.setenv("JAX_DECODE_KERNELS", "pallas")
+    for module in (masking, transition):
+        monkeypatch.setattr(module, "in_programs", lambda: target() == "gpu")
+
+    def step(state, tokens):
+        at = masking.located(tables, state)
+        return jax_decode.advance(tables, state, tokens, at), at.known is not None
+
+    expected, _ = step(state, tokens)
+    with compiled_for(platform):
+        assert "pallas" in str(jax.make_jaxpr(step)(state, tokens))
+        found, has_kernels = jax.jit(step)(state, tokens)
+    assert has_kernels
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
