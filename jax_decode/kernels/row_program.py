@@ -80,11 +80,15 @@ def where_compiled(
     """`kernel(*arguments)` in what is compiled for a platform, "tpu" or "cuda", and the function itself for other devices of the
     machine: a program may be traced where there is a GPU and run on the CPU beside it. `traced_for`: as in `traced`."""
 
-    def elsewhere(*arguments: Any) -> Any:
+    def elsewhere(common: Any, *rows: Any) -> Any:
         with compiled_for(traced_for):  # it returns what the kernel does
-            return function(*arguments)
+            return jax.vmap(lambda *own: _each_first(function(common, *jax.tree.map(lambda x: x[None], own))))(*rows)
 
     return jax.lax.platform_dependent(*arguments, **{platform: kernel, "default": elsewhere})
+
+
+def _each_first(tree: Any) -> Any:
+    return jax.tree.map(lambda x: x[0], tree)
 
 
 def numbers(values: Sequence[Any], shape: Sequence[int]) -> Any:
