@@ -97,8 +97,9 @@ def located(tables: ConstraintTables, state: ConstraintState) -> Sources:
 def _located_row(tables: ConstraintTables, state: ConstraintState) -> tuple[dict[int, jax.Array], Known]:
     """What is known of a row before its token, and the columns of its nodes that are asked for besides."""
     at = sources(tables, state)
-    asked = (ARC_OFFSET, ARC_COUNT, ACCEPT) if tables.search_depth else (ACCEPT,)
-    asked += (LEVEL_COUNT,) if target() != LANES else ()  # for lists that are made later
+    asked = [ARC_OFFSET, ARC_COUNT, ACCEPT] if tables.search_depth else [ACCEPT]
+    if target() != LANES:  # for lists that are made later
+        asked.append(LEVEL_COUNT)
     return {column: at.record[column] for column in asked}, _known(tables, state, at)
 
 
