@@ -8,8 +8,10 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+from unicodedata import unidata_version
 
 from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -29,8 +31,9 @@ _ANY_SIZE = CompileLimits(max_input=1 << 62, max_values=1 << 62, max_nesting=1 <
 class CompileCache:
     """A folder of artifacts. Several processes may use it at the same time.
 
-    A file is named by a digest of what was compiled, of all options, of the vocabulary and of this package's code, so a file that
-    does not fit is never read. Damaged files are compiled again. Reading checks an artifact as `CompiledConstraint.load` does.
+    A file is named by a digest of what was compiled, of all options, of the vocabulary, of this package's code and of Unicode's
+    version, so a file that does not fit is never read. Damaged files are compiled again. Reading checks an artifact as
+    `CompiledConstraint.load` does.
 
     Args:
       folder: where the files lie; made when first needed. None: `constraints` in `$CONSTRAX_CACHE`, else in the user's cache
@@ -143,9 +146,17 @@ def _default_folder() -> Path:
 
 @functools.cache
 def code_digest() -> str:
-    """Digest of the compiling half's own source: other code may make other artifacts."""
-    digest = hashlib.sha256()
+    """Digest of what may make other artifacts of the same input: the compiling half's own source, and the Unicode data of the
+    running Python and of `regex`, from which classes such as `\\w` and `\\p{Lu}` are read."""
+    digest = hashlib.sha256(repr(_unicode_data()).encode())
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+def _unicode_data() -> tuple[str, str | None]:
+    """The version of Python's Unicode data, and that of `regex`, which has its own; None where it is not installed."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return unidata_version, metadata.version("regex")
+    return unidata_version, None

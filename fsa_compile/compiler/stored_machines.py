@@ -1,8 +1,8 @@
 """Machines of long grammars on disk, beside the tables of vocabularies: what of a compilation no vocabulary changes.
 
 Another vocabulary, or another process, then takes the machine from the file. A file is named by a digest of the grammar, of what
-else the machine depends on, and of this package's code, so a file that does not fit is never read; one that is damaged is
-replaced. Which machine a grammar has belongs to `grammar`.
+else the machine depends on, and of this package's code and Unicode's version, so a file that does not fit is never read; one that
+is damaged is replaced. Which machine a grammar has belongs to `grammar`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsa_compile import CompileLimits, ConstraintError, Vocabulary, compile_grammar
-from fsa_compile.compiler import stored_machines
+from fsa_compile.compiler import cache, stored_machines
 from fsa_compile.formats import grammar_constraints
 from fsa_compile.grammar.grammar_checks import GrammarWarning
 
@@ -63,6 +63,20 @@ def test_everything_counts(made, tmp_path):
         compile_grammar(COMMENT + RULES, LETTERS, limits=CompileLimits(max_states=10_000))
         compile_grammar(COMMENT + RULES, LETTERS, limits=CompileLimits(max_seconds=50))
     assert len(made) == len(stored(tmp_path)) == 5
+
+
+@pytest.mark.parametrize("other", [("9.0.0", "2024.11.6"), ("15.0.0", None)])
+def test_other_unicode_data_make_another_machine(made, other, monkeypatch):
+    """Pythons of several versions may share a folder, and `\\w` is not the same in all."""
+    compile_grammar(COMMENT + RULES, LETTERS)
+    with monkeypatch.context() as changed:
+        changed.setattr(cache, "_unicode_data", lambda: other)
+        cache.code_digest.cache_clear()
+        compile_grammar(COMMENT + RULES, LETTERS)
+    cache.code_digest.cache_clear()
+    assert len(made) == 2
+    compile_grammar(COMMENT + RULES, LETTERS)
+    assert len(made) == 2
 
 
 def test_warnings_are_those_of_a_machine_that_is_made(made):
