@@ -95,10 +95,10 @@ class Checker:
         return mask
 
     def walk(self, rng: np.random.Generator, states: int) -> int:
-        """Compares masks along random walks until `states` of them were checked; returns how many were."""
-        done, seen = 0, set()
-        for _ in range(40 * states):
-            walk, state = self.constraint.walk(), self.oracle.start
+        """Compares masks along random walks until `states` were checked, or 40 walks met no new one; returns how many were."""
+        done, idle, seen = 0, 0, set()
+        while idle < 40:
+            walk, state, idle = self.constraint.walk(), self.oracle.start, idle + 1
             for _ in range(int(rng.integers(1, 24))):
                 mask = walk.allowed()
                 if state not in seen:
@@ -106,7 +106,7 @@ class Checker:
                     wrong = np.flatnonzero(mask != self.expected(state))
                     assert not len(wrong), (self.constraint.source, walk.num_tokens, wrong[:5])
                     assert walk.accepting == self.oracle.accepting(state)
-                    done += 1
+                    done, idle = done + 1, 0
                 choices = np.flatnonzero(mask & (self.reached[state] > 0))
                 if done >= states:
                     return done
