@@ -318,6 +318,8 @@ _TURNS, _GUESSES = 8, 24
 """Guesses before all others go half way, and before every second one goes to the next logit below: where many are equal."""
 _FEW = 64
 """Tokens between two thresholds that are sorted."""
+_COLLISIONS = 1.5
+"""Times the best of some columns that the largest few tokens may have in mass, where columns hold two of them."""
 _BESIDE = 1 / 16
 _SHARE, _LEAST_SAMPLED = 16, 512
 """Of all columns about one in so many is a sample, where there are at least so many."""
@@ -328,58 +330,94 @@ _SUM_ERROR = 4e-6
 def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -> jax.Array:
     """A threshold whose tokens are those of the largest threshold that still has probability p, float32[B].
 
-    A search leaves few tokens between two thresholds; those alone are sorted.
+    A search leaves few tokens between two thresholds; those alone are sorted. A CPU sorts the largest few first: where they have
+    the probability, as they mostly have in texts, nothing is searched.
     """
     top, listed = _column_best(allowed, inverse), _listed(allowed, inverse)
     best = _best_of(allowed, top, listed)
-    guesses = _guesses(allowed, inverse, p, top, best)
 
-    def of_all(kernel: bool, logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
-        listed, best, *guesses = rows
+    def of_all(kernel: bool, logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
+        top, listed, best = rows
         base, own = finite(best), allowed._replace(logits=logits, words=words)
         over = (_over_kernel if kernel else _over_scaled)(own, inverse, base)
-        return _search(_Tokens(over, listed, base, own.part), p, best, guesses)
+        tokens, guesses = _Tokens(over, listed, base, own.part), _guesses(own, inverse, p, top, best)
+        found = _search(tokens, _total(tokens), p, (best == NEVER) | (p >= 1), guesses)
+        return _border_within(found, _best_of_columns(own, inverse, _FEW, _from_order(found.high)), base)
 
-    def by_few(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
+    def by_few(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
         of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
 
-        def of_block(scale: jax.Array | None, logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> _Found:
-            listed, best, *guesses = rows
+        def of_block(scale: jax.Array | None, logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
             own = allowed._replace(logits=logits, words=words)
-            return _search(_tokens_in_memory(own, scale if of_rows else inverse, listed, finite(best)), p, best, guesses)
+            return _threshold_in_memory(own, scale if of_rows else inverse, p, *rows)
 
         return by_blocks(of_block, inverse if of_rows else None, logits, words, *rows)
 
-    forms: dict[str, Callable[..., _Found]] = {}
+    forms: dict[str, Callable[..., jax.Array]] = {}
     if allowed.part is None:
         forms |= {} if allowed.logits.size < SMALL else {"cpu": by_few}
         forms |= {"tpu": functools.partial(of_all, True)} if one_pass.wanted("tpu") else {}
-    rows = (listed, best, *guesses)
     by_xla = functools.partial(of_all, False)
-    found = jax.lax.platform_dependent(allowed.logits, allowed.words, *rows, default=by_xla, **forms)
-    low, high = _from_order(found.low), _from_order(found.high)
-    y = _best_of_columns(allowed, inverse, _FEW, high)
+    border = jax.lax.platform_dependent(allowed.logits, allowed.words, top, listed, best, default=by_xla, **forms)
+    return jnp.where((p >= 1) | (best == NEVER), LOWEST, border)
+
+
+def _threshold_in_memory(
+    allowed: Allowed, inverse: jax.Array | None, p: jax.Array, top: jax.Array, listed: jax.Array, best: jax.Array
+) -> jax.Array:
+    """`_mass_threshold` of rows whose scaled logits stay in a cache; `top`: of `_column_best`."""
+    base = finite(best)
+    y, e = _in_memory(allowed, inverse, base)
+    planes, tokens = y.reshape(len(y), -1, allowed.num_words), _Tokens(_over_tiles(y, e), listed, base, None)
+
+    def of_columns(column: jax.Array) -> jax.Array:
+        return jnp.concatenate([jnp.take_along_axis(planes, column[:, None], 2).reshape(len(y), -1), listed], 1)
+
+    few, nothing = min(_FEW, top.shape[1]), jnp.full_like(best, NEVER)
+    total, (largest, column) = _total(tokens), jax.lax.top_k(top, few)
+    everything = _Found(_to_order(nothing), _ends(tokens)[1], jnp.zeros_like(best), p * total)
+    of_best = jnp.exp(largest - base[:, None]).sum(1) + jnp.exp(listed - base[:, None]).sum(1)
+    likely = _COLLISIONS * of_best >= everything.wanted  # else the largest few are not sorted in vain
+    first = jax.lax.cond(likely.any(), lambda: _border_within(everything, of_columns(column), base), lambda: nothing)
+    first = jnp.where(likely, first, nothing)  # whatever the neighbours are
+    done = (first > NEVER) | (best == NEVER) | (p >= 1)
+
+    def searched() -> jax.Array:
+        found = _search(tokens, total, p, done, _guesses(allowed, inverse, p, top, best))
+        high = _from_order(found.high)[:, None]
+        columns = column_max([jnp.where(plane < high, plane, NEVER) for plane in jnp.moveaxis(planes, 1, 0)])
+        rest = of_columns(jax.lax.top_k(columns, few)[1])
+        return jnp.where(done, first, _border_within(found, jnp.where(rest < high, rest, NEVER), base))
+
+    return jax.lax.cond(done.all(), lambda: first, searched)
+
+
+def _border_within(found: _Found, y: jax.Array, base: jax.Array) -> jax.Array:
+    """Where the mass reaches what is wanted, float32[B]: at one of the tokens between two thresholds, or at the lower one.
+
+    `y`: scaled logits float32[B, n], the `_FEW` largest below `high` among them.
+    """
+    low = _from_order(found.low)
     y = _largest(jnp.where(y >= low[:, None], y, NEVER), min(_FEW, y.shape[1]))
-    enough = found.above[:, None] + jnp.cumsum(jnp.exp(y - finite(best)[:, None]), 1) >= found.wanted[:, None]
-    border = jnp.where(enough & (y > NEVER), y, NEVER).max(1)
-    return jnp.where((p >= 1) | (best == NEVER), LOWEST, jnp.maximum(border, low))
+    enough = found.above[:, None] + jnp.cumsum(jnp.exp(y - base[:, None]), 1) >= found.wanted[:, None]
+    return jnp.maximum(jnp.where(enough & (y > NEVER), y, NEVER).max(1), low)
 
 
 def _over_scaled(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> _Over:
     return _over_planes(lambda: ((y, jnp.exp(y - base[:, None])) for y in _scaled_planes(allowed, inverse)))
 
 
-def _tokens_in_memory(allowed: Allowed, inverse: jax.Array | None, listed: jax.Array, base: jax.Array) -> _Tokens:
-    """Logits and exponentials worked out once, for a search that looks at them often."""
+def _in_memory(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Scaled logits, -inf where not allowed, and their exponentials, [B, planes, W / 128, 128] each, for a search that looks at
+    them often."""
     y = jax.lax.optimization_barrier(scaled(clean(allowed.logits), inverse))
     y = jax.lax.optimization_barrier(jnp.concatenate(list(cut(y, allowed.words, allowed.num_words, NEVER)), 1))
     e = jax.lax.optimization_barrier(jnp.exp(y - base[:, None]))
-    tiles = [x.reshape(len(x), -1, allowed.num_words // LANES, LANES) for x in (y, e)]
+    return tuple(x.reshape(len(x), -1, allowed.num_words // LANES, LANES) for x in (y, e))
 
-    def parts() -> Iterator[tuple[jax.Array, jax.Array]]:
-        yield from ((tiles[0][:, b], tiles[1][:, b]) for b in range(tiles[0].shape[1]))
 
-    return _Tokens(_over_planes(parts), listed, base, allowed.part)
+def _over_tiles(y: jax.Array, e: jax.Array) -> _Over:
+    return _over_planes(lambda: ((y[:, b], e[:, b]) for b in range(y.shape[1])))
 
 
 def _guesses(
@@ -404,30 +442,39 @@ def _guesses(
     logits = jnp.concatenate([allowed.logits[:, lo : lo + some] for lo in starts], 1)
     words = None if allowed.words is None else allowed.words[:, :some]
     sample = allowed._replace(logits=logits, words=words, columns=Columns(some))
-    tokens = _tokens_in_memory(sample, inverse, jnp.zeros((len(best), 0)), base)
-    lowest, highest = _to_order(jnp.full_like(best, LOWEST)), _to_order(base) + 1
-    mass, of_best = tokens.mass(lowest, highest), jnp.exp(top - base[:, None])
+    tokens = _Tokens(_over_tiles(*_in_memory(sample, inverse, base)), jnp.zeros((len(best), 0)), base, allowed.part)
+    mass, of_best = _total(tokens), jnp.exp(top - base[:, None])
     others = mass - of_best[:, :some].sum(1) if allowed.part is None else mass
     every = num_words / some * others + (of_best.sum(1) if allowed.part is None else 0)
     wanted = jnp.maximum(mass - (1 - p) * every * (some / num_words), 1e-3 * mass)
-    near = _narrowed(tokens, _border(lowest, highest, mass, wanted), [least], wanted, none | (mass == 0))
+    near = _narrowed(tokens, _border(*_ends(tokens), mass, wanted), [least], wanted, none | (mass == 0))
     low, high = _from_order(near.low), _from_order(near.high)
     return [least, *(_to_order(jnp.maximum(x, LOWEST)) for x in (low - (high - low), high + (high - low)))]
 
 
-def _search(tokens: _Tokens, p: jax.Array, best: jax.Array, guesses: list[jax.Array]) -> _Found:
+def _total(tokens: _Tokens) -> jax.Array:
+    """Mass of all tokens."""
+    return tokens.mass(*_ends(tokens))
+
+
+def _ends(tokens: _Tokens) -> tuple[jax.Array, jax.Array]:
+    """Places below and above all logits. What follows a zero is a normal number: to many devices all smaller ones are zeros."""
+    tiny = jnp.finfo(jnp.float32).tiny
+    above = jnp.where(jnp.abs(tokens.base) < tiny, _to_order(jnp.full_like(tokens.base, tiny)), _to_order(tokens.base) + 1)
+    return _to_order(jnp.full_like(tokens.base, LOWEST)), above
+
+
+def _search(tokens: _Tokens, total: jax.Array, p: jax.Array, done: jax.Array, guesses: list[jax.Array]) -> _Found:
     """Two thresholds with at most `_FEW` tokens between them, or tokens of equal logits alone.
 
     Args:
-      tokens: all; best: the best scaled logit of all, [B].
+      tokens: all; total: their mass, [B].
       p: probability wanted.
+      done: rows that need no search, bool[B].
       guesses: of `_guesses`.
     """
-    lowest, highest = _to_order(jnp.full_like(best, LOWEST)), _to_order(tokens.base) + 1
-    total = tokens.mass(lowest, highest)
     wanted = p * total
-    none = (best == NEVER) | (p >= 1)
-    border = _narrowed(tokens, _border(lowest, highest, total, wanted), guesses, wanted, none)
+    border = _narrowed(tokens, _border(*_ends(tokens), total, wanted), guesses, wanted, done)
     return _Found(border.low, border.high, border.above, wanted)
 
 

@@ -82,6 +82,30 @@ def test_a_top_p_is_the_smallest_set_of_its_mass(masked, p):
         assert shares[x[row] > least].sum() < (p + 1e-5) * shares.sum(), "a smaller set has enough"
 
 
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.95, 0.999])
+def test_a_top_p_of_logits_as_texts_have_them(p):
+    """Beside rows of which a few tokens have the probability lie some of which only a search finds the border; ties among both."""
+    rng = np.random.default_rng(2)
+    ranks = 1 + rng.permuted(np.tile(np.arange(WIDTH), (BATCH, 1)), axis=1)
+    x = (-np.arange(BATCH)[:, None] * 0.5 * np.log(ranks)).astype(np.float32)
+    x[5:] = np.round(x[5:])
+    x += np.array([0, 0, 0, 3, -2, 0, 1], np.float32)[:, None]  # the best logit is a zero of either sign, or another number
+    x[2] += 0.0
+    threshold = np.asarray(_threshold(TopP(np.float32(p), None), jnp.asarray(x), None))
+    assert x[:3].size < SMALL
+    alone = np.asarray(_threshold(TopP(np.float32(p), None), jnp.asarray(x[:3]), None))  # by the general form
+    np.testing.assert_allclose(alone, threshold[:3], rtol=1e-3)
+    few = 0
+    assert np.signbit(x.max(1)).any()
+    assert (x[2].max(), np.signbit(x[2].max())) == (0, False)
+    for row in range(BATCH):
+        kept, shares = x[row] >= threshold[row], np.exp(x[row].astype(np.float64) - x[row].max())
+        few += kept.sum() <= 64
+        assert shares[kept].sum() >= (p - 1e-5) * shares.sum()
+        assert shares[x[row] > x[row][kept].min()].sum() < (p + 1e-5) * shares.sum()
+    assert 0 < few < BATCH
+
+
 def test_a_top_k_keeps_ties():
     threshold, x = chosen_set(TopK(50, None), True)
     for row in (0, 1, 2, 3, 6):
