@@ -535,14 +535,36 @@ class Walk:
         order = order_of(key)
         key = key[order]
         begin = segment_starts(key)
-        starts, first = key[begin], self.num_owners
-        self.num_owners += len(starts)
+        starts, size, which = key[begin], segment_sizes(begin, len(key)), np.arange(len(begin))
+        caller, push, count = items.owner[order], push[order], count[order]
+        if len(key) > _SEVERAL and self.machine.deterministic and self.machine.sets is None:
+            begin, size, which, at = _called_alike(begin, size, caller, push, count)
+            caller, push, count = caller[at], push[at], count[at]
+        first = self.num_owners
+        self.num_owners += len(size)
+        run = np.arange(first, self.num_owners).repeat(size)
         if self.links.longest_push == 1:
-            size = segment_sizes(begin, len(key))
-            run = np.arange(first, first + len(size)).repeat(size)
-            self.links.take(run, begin, items.owner[order], self.links.push_symbol[push[order], 0], count[order])
+            self.links.take(run, begin, caller, self.links.push_symbol[push, 0], count)
         else:
-            run = np.empty(len(key), np.int64)
-            run[order] = np.arange(first, first + len(starts)).repeat(segment_sizes(begin, len(key)))
-            self.num_owners = self.links.chain(first, self.num_owners, run, items.owner, push, count)
-        return Items(np.arange(first, first + len(starts)), starts // (most * s), starts // most % s, starts % most)
+            self.num_owners = self.links.chain(first, self.num_owners, run, caller, push, count)
+        return Items(first + which, starts // (most * s), starts // most % s, starts % most)
+
+
+def _called_alike(
+    begin: np.ndarray, size: np.ndarray, caller: np.ndarray, push: np.ndarray, count: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Runs of which those with the same callers are one.
+
+    Args:
+      begin, size: int64[n], where the calls of each run begin, and how many there are.
+      caller, push, count: int64[m], of every call.
+
+    Returns:
+      (where the calls of each run that is left begin, int64[k]; how many, int64[k]; the number of each run among these, int64[n];
+      the calls that are left, int64[*]).
+    """
+    call = mixed(caller) + mixed(count << 32 | push) * np.uint64(3)
+    _, example, which = exampled(np.add.reduceat(mixed(call), begin))
+    size = size[example]
+    at = spread(begin[example], size)[1]
+    return size.cumsum() - size, size, which, at
