@@ -242,12 +242,15 @@ class StoredEffects(StoredArray):
 
 
 class TokenSets(NamedTuple):
-    """Disjoint token sets: where each begins in `token`, how many tokens it has, and a hash, the sum of those of its tokens."""
+    """Disjoint token sets.
 
-    begin: np.ndarray
-    size: np.ndarray
-    token: np.ndarray
+    Attributes:
+      hash: of each one, the sum of those of its tokens.
+      tokens: (place among some of them, token) of every token of these, in any order.
+    """
+
     hash: np.ndarray
+    tokens: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def stored_arcs(
@@ -267,7 +270,7 @@ def stored_arcs(
     begin = segment_starts(node * (int(effect.max(initial=0)) + 1) + effect)  # of the classes
     summed = np.add.reduceat(sets.hash[which], begin)
     # The classes of a node by their hashes, so that nodes with the same classes number them alike.
-    order = np.lexsort((summed, node[begin]))
+    order = _by_node_and_hash(node[begin], summed)
     first = firsts(node[begin], num_nodes)
     number = np.empty(len(begin), np.int64)
     number[order] = np.arange(len(begin)) - first[:-1].repeat(np.diff(first))
@@ -281,8 +284,8 @@ def stored_arcs(
     chosen = np.zeros(num_nodes, bool)
     chosen[lists] = True
     own = chosen[node].nonzero()[0]
-    of, at = spread(sets.begin[which[own]], sets.size[which[own]])
-    key = list_of[node[own]][of] << 38 | sets.token[at].astype(np.int64) << 16 | number.repeat(of_class)[own][of]
+    of, token = sets.tokens(which[own])
+    key = list_of[node[own]][of] << 38 | token.astype(np.int64) << 16 | number.repeat(of_class)[own][of]
     key.sort()
     size = np.bincount(key >> 38, minlength=len(lists))
     listed = first[effects], first[effects + 1] - first[effects]
@@ -293,6 +296,15 @@ def stored_arcs(
     rest = {"class": (key & 0xFFFF).astype(np.uint16)}
     rest |= _int32(first=first_effect[effect_of], effect=effect[begin][order][spread(*listed)[1]])
     return {"arc_offset": tokens.arc_offset, "arc_token": tokens, "arc_effect": StoredEffects(rest, tokens)}
+
+
+def _by_node_and_hash(node: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+    """The order that sorts by node, then by hash; `node` ascends."""
+    bits = max(1, int(node.max(initial=0)).bit_length())
+    key = node.astype(np.uint64) << np.uint64(64 - bits) | hashes >> np.uint64(bits)
+    order = key.argsort(kind="stable")  # several times as fast as by two keys
+    key = key[order]
+    return order if (key[1:] > key[:-1]).all() else np.lexsort((hashes, node))
 
 
 def _int32(**arrays: np.ndarray) -> dict[str, np.ndarray]:

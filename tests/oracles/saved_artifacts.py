@@ -150,7 +150,7 @@ def in_parts(c: fsa_compile.CompiledConstraint) -> fsa_compile.CompiledConstrain
     """A deterministic constraint with the arrays in parts that large ones have."""
     token = np.asarray(c.arc_token)
     node = np.repeat(np.arange(c.num_nodes), np.diff(c.arc_offset))
-    sets = TokenSets(np.arange(len(token)), np.ones(len(token), np.int64), token, mixed(token))
+    sets = TokenSets(mixed(token), lambda i: (np.arange(len(i)), token[i]))
     rows = StoredRows.of(np.asarray(c.rows))
     assert rows is not None
     changes: dict[str, StoredArray] = {"rows": rows}

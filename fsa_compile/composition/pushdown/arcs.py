@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,34 @@ from fsa_compile.composition.pushdown.default_transitions import Derived
 from fsa_compile.composition.pushdown.guarded_pops import PopClasses
 from fsa_compile.composition.tokens.class_walk import TokenSet
 from fsa_compile.composition.tokens.token_sets import Parts
+
+
+class Children(NamedTuple):
+    """A table of nodes by row and symbol, most of which are none: those that are.
+
+    Attributes:
+      row, symbol, node: int64[n], by row and symbol.
+      num_rows, num_symbols: of the table; row 0 is empty.
+    """
+
+    row: np.ndarray
+    symbol: np.ndarray
+    node: np.ndarray
+    num_rows: int
+    num_symbols: int
+
+    def at(self, row: np.ndarray, symbol: np.ndarray) -> np.ndarray:
+        """Nodes at some places, 0 for none, int64[n]."""
+        if not len(self.row):
+            return np.zeros(len(row), np.int64)
+        keys, wanted = self.row * self.num_symbols + self.symbol, row * self.num_symbols + symbol
+        found = np.minimum(keys.searchsorted(wanted), len(keys) - 1)
+        return np.where(keys[found] == wanted, self.node[found], 0)
+
+    def among(self, some: np.ndarray) -> Children:
+        """Those at which bool[n] is true."""
+        at = some.nonzero()[0]
+        return self._replace(row=self.row[at], symbol=self.symbol[at], node=self.node[at])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,7 +62,7 @@ class StackArcs:
       link_run, link_caller, link_symbol, link_count: int64[K] each, calls; `link_count` is the register of the caller's frame
         while it is suspended, in nodes what is added to it. Symbol -1: the run is a part of its caller's own frame.
       delta_row: int64[*], row of `delta` for every class of every node, by node.
-      delta: int64[*, P], node after popping a symbol, 0 for none.
+      delta: node after popping a symbol.
       num_owners: nodes and runs.
       derived: controls whose tokens are those of another one as well, but for the lost ones.
       guards: what counts stand for in frames with sets; only `Guards()` where no frame has one.
@@ -61,7 +90,7 @@ class StackArcs:
     link_symbol: np.ndarray
     link_count: np.ndarray
     delta_row: np.ndarray
-    delta: np.ndarray
+    delta: Children
     num_owners: int
     derived: Derived
     guards: Guards

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import segment_sizes
+from fsa_compile.arrays.ranges import segment_sizes, segment_starts, spread
 
 _FEWEST = ((1, 1 << 20), (4, 10 << 20), *((fewest, 10 << 20) for fewest in (16, 64, 256, 1024, 4096)), (1 << 30, 0))
 """(fewest tokens that a level may add, most bytes of the rows of all levels), tried in this order. Tokens of levels that are left
@@ -91,21 +91,25 @@ class Grid:
 
     def _enough(self, cells: np.ndarray, last: np.ndarray, fewest: int) -> np.ndarray:
         """Of the cells of some nodes, those that add enough to the last kept one within their limits."""
-        kept: list[tuple[int, int]] = []  # (need, count) of the node's cells, so far
-        out: list[int] = []
-        columns = (cells, self.need[cells], self.count[cells], last[cells])
-        for i, need, count, end in zip(*(column.tolist() for column in columns)):
-            before = 0
-            for less, known in reversed(kept):
-                if less <= need:
-                    before = known
-                    break
-            if count > before and (not before or end or count - before >= fewest):
-                kept.append((need, count))
-                out.append(i)
-            if end:
-                kept = []
-        return np.array(out, np.int64)
+        begin = segment_starts(self.node[cells])
+        size = segment_sizes(begin, len(cells))
+        order = order_of(-size)
+        begin, size = begin[order], size[order]
+        num_needs = self._num_needs[cells[begin]]
+        first = num_needs.cumsum() - num_needs
+        known = np.zeros(int(num_needs.sum()), np.int64)  # by node and need, tokens of the last kept cell that needs no more
+        kept = np.zeros(len(cells), bool)
+        for step in range(int(size.max(initial=0))):
+            some = int(np.count_nonzero(size > step))
+            at = begin[:some] + step
+            cell = cells[at]
+            count, column = self.count[cell], self._column[cell]
+            before = known[first[:some] + column]
+            enough = (count > before) & ((before == 0) | last[cell] | (count - before >= fewest))
+            kept[at] = enough
+            which, place = spread((first[:some] + column)[enough], (num_needs[:some] - column)[enough])
+            known[place] = count[enough][which]
+        return cells[kept]
 
     def fitting(self, row_bytes: int) -> np.ndarray:
         """Cells that are kept: all, or where their rows would take too much, fewer of those that add few tokens."""

@@ -66,6 +66,7 @@ class Costs:
       symbol_cost, symbol_need: int64[P], likewise.
       group_cost, group_need: int64[G], the token included; without what is missing in the node's own frame.
       rests: tokens for missing iterations, by kind of frame.
+      effect: int64[G], numbers of the distinct effects of token sets; those of one effect have one cost and one need.
       sets: weights of missing keys, and what they change; None where no frame has a set.
     """
 
@@ -76,20 +77,14 @@ class Costs:
     group_cost: np.ndarray
     group_need: np.ndarray
     rests: Rests
+    effect: np.ndarray
     sets: SetCosts | None = None
 
     def at_most(self, bound: int) -> Costs:
         """The same with no value above the bound."""
-        return Costs(
-            distance=np.minimum(self.distance, bound),
-            need=np.minimum(self.need, bound),
-            symbol_cost=np.minimum(self.symbol_cost, bound),
-            symbol_need=np.minimum(self.symbol_need, bound),
-            group_cost=np.minimum(self.group_cost, bound),
-            group_need=np.minimum(self.group_need, bound),
-            rests=self.rests.at_most(bound),
-            sets=self.sets,
-        )
+        names = ("distance", "need", "symbol_cost", "symbol_need", "group_cost", "group_need")
+        least = {name: np.minimum(getattr(self, name), bound) for name in names}
+        return dataclasses.replace(self, rests=self.rests.at_most(bound), **least)
 
 
 class _Effects:
@@ -139,7 +134,7 @@ class _Places:
             shape = arcs.shape[node[-1][at]]
             which, place = ranges(closing[shape], classes.size[shape])
             at, popped, there = at[which], popped[which], there[which]
-            child = arcs.delta[arcs.delta_row[class_begin[node[-1][at]] + place], popped].astype(np.int64)
+            child = arcs.delta.at(arcs.delta_row[class_begin[node[-1][at]] + place], popped)
             keys, first, which = exampled(child * s + there)
             ids = np.array([*map(numbers.get, keys.tolist(), repeat(-1))], np.int64)
             new = ((ids < 0) & (keys >= s)).nonzero()[0]  # the dead node is none
@@ -282,7 +277,7 @@ class _Bounds:
         of_group = self.effects.of_group
         of_control = need[:s] if self.sets is None else self.sets.of_nodes(need)
         cost, most = token_cost[of_group], token_need[of_group]
-        return Costs(distance[:s], of_control, symbol_cost, symbol_need, cost, most, rests, self.sets)
+        return Costs(distance[:s], of_control, symbol_cost, symbol_need, cost, most, rests, of_group, self.sets)
 
     def _find_needs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Needs of places, symbols and effects."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.integers import firsts, occupied, order_of
+from fsa_compile.arrays.integers import distinct, firsts, occupied, order_of
 from fsa_compile.arrays.ranges import indices, ranges
 
 _FEW = 64
@@ -52,10 +52,9 @@ class Waits:
       num_symbols: as given.
       strings: symbols of each push string.
       calling: bool[E], effects that push.
-      callers, waiting, returned: (items, where those of each key begin), effects by target, effects by symbol that they push, and
-        symbols by the place after the return.
-      returns: how many returns each symbol has.
-      asked: what each effect waits for: its target and its distinct symbols.
+      callers, waiting, returned: effects by target, effects by symbol that they push, and symbols by the place after the return.
+      returns: how many returns each symbol has, int64[P].
+      asked: what each effect waits for: its target and its distinct symbols, int64[E].
       some: bool[Q], places that a call or a symbol waits for.
     """
 
@@ -70,11 +69,11 @@ class Waits:
         effect, column = occupied(once[ways.push[calling]])
         waiting = calling[effect]
         known = (below >= 0).nonzero()[0]
-        self.callers = _lists(ways.target[calling], calling, size)
-        self.waiting = _lists(string[ways.push[waiting], column], waiting, num_symbols)
-        self.returned = _lists(below[known], symbol[known], size)
-        self.returns = np.bincount(symbol, minlength=num_symbols).tolist()
-        self.asked = (1 + once.sum(1)[ways.push]).tolist()
+        self.callers = _Lists(ways.target[calling], calling, size)
+        self.waiting = _Lists(string[ways.push[waiting], column], waiting, num_symbols)
+        self.returned = _Lists(below[known], symbol[known], size)
+        self.returns = np.bincount(symbol, minlength=num_symbols)
+        self.asked = 1 + once.sum(1)[ways.push]
         self.some = np.zeros(size, bool)
         self.some[ways.target[calling]] = True
         self.some[below[known]] = True
@@ -106,11 +105,12 @@ def least_values(
     while queue.parts:
         settled, at = queue.settle_least(step)
         if isinstance(settled, np.ndarray):
-            hot = settled[waits.some[settled]].tolist()
+            hot = settled[waits.some[settled]]
+            found = calls.settle_many(hot, at) if len(hot) > _FEW else calls.settle(hot.tolist(), at)
         else:
-            hot = [place for place in settled if waited_for[place]]
-        if hot:
-            queue.take(calls, calls.settle(hot, at))
+            found = calls.settle([place for place in settled if waited_for[place]], at)
+        if len(found):
+            queue.take(calls, found)
     return queue.value, np.array(calls.of_symbol, np.int64)
 
 
@@ -165,11 +165,11 @@ class _Queue:
             self.parts.setdefault(beyond, []).append(more)
         return now
 
-    def take(self, calls: _Calls, effects: list[int]) -> None:
+    def take(self, calls: _Calls, effects: list[int] | np.ndarray) -> None:
         """Improves the places of calls whose values have become known."""
         if len(effects) <= _FEW:
             values = self.value.data
-            for effect in effects:
+            for effect in effects if isinstance(effects, list) else effects.tolist():
                 found = calls.worth(effect, values)
                 more = [place for place in calls.places(effect) if found < values[place]]
                 if more:
@@ -177,7 +177,7 @@ class _Queue:
                         values[place] = found
                     self.parts.setdefault(found, []).append(more)
             return
-        places, worth = calls.worth_of(np.array(effects), self.value)
+        places, worth = calls.worth_of(np.asarray(effects), self.value)
         while len(places):
             better = worth < self.value[places]
             places, worth = places[better], worth[better]
@@ -211,21 +211,29 @@ class _Calls:
 
     def settle(self, now: list[int], at: int) -> list[int]:
         """The effects of calls that know all they need, now that some places are settled at a value."""
-        done, missing = list[int](), self._missing
+        done, missing, still = list[int](), self._missing.data, self._open.data
         waits = self._waits
-        (callers, callers_at), (returned, returned_at), (waiting, waiting_at) = waits.callers, waits.returned, waits.waiting
+        callers, returned, waiting = waits.callers, waits.returned, waits.waiting
         for place in now:
-            told = callers[callers_at[place] : callers_at[place + 1]]
-            for s in returned[returned_at[place] : returned_at[place + 1]]:
-                self._open[s] -= 1
-                if not self._open[s]:
+            told = callers.of(place)
+            for s in returned.of(place):
+                still[s] -= 1
+                if not still[s]:
                     self.of_symbol[s] = at
-                    told = told + waiting[waiting_at[s] : waiting_at[s + 1]]
+                    told = told + waiting.of(s)
             for effect in told:
                 missing[effect] -= 1
                 if not missing[effect]:
                     done.append(effect)
         return done
+
+    def settle_many(self, now: np.ndarray, at: int) -> np.ndarray:
+        """As `settle`, of many places."""
+        waits = self._waits
+        symbols = _none_left(self._open, waits.returned.of_many(now))
+        for s in symbols.tolist():
+            self.of_symbol[s] = at
+        return _none_left(self._missing, np.concatenate((waits.callers.of_many(now), waits.waiting.of_many(symbols))))
 
     def places(self, effect: int) -> list[int]:
         """The places that have an effect."""
@@ -290,6 +298,23 @@ def _by(key: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray, np.nd
     return item[order], firsts(key, size)
 
 
-def _lists(key: np.ndarray, item: np.ndarray, size: int) -> tuple[list[int], list[int]]:
-    items, begin = _by(key, item, size)
-    return items.tolist(), begin.tolist()
+def _none_left(counts: np.ndarray, told: np.ndarray) -> np.ndarray:
+    """Counts one less for each time that a number is told; the numbers whose count comes to 0 by that."""
+    np.subtract.at(counts, told, 1)
+    return distinct(told[counts[told] == 0])
+
+
+class _Lists:
+    """Items by key."""
+
+    def __init__(self, key: np.ndarray, item: np.ndarray, size: int) -> None:
+        self._items, self._begin = _by(key, item, size)
+        self._listed, self._at = self._items.tolist(), self._begin.tolist()
+
+    def of(self, key: int) -> list[int]:
+        """The items of a key."""
+        return self._listed[self._at[key] : self._at[key + 1]]
+
+    def of_many(self, keys: np.ndarray) -> np.ndarray:
+        """The items of some keys, key by key."""
+        return self._items[indices(self._begin[keys], self._begin[keys + 1])]

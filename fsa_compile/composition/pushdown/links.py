@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fsa_compile.arrays.integers import firsts, numbered, order_of
+from fsa_compile.arrays.hashing import mixed
+from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import spread
 from fsa_compile.composition.pushdown.items import Columns
 
@@ -86,3 +87,23 @@ class Links:
         bounds = np.append(begin, len(run)) + self.callers.size
         self.of_run.extend(bounds[:-1], bounds[1:])
         self.callers.extend(*rest)
+
+
+def called_alike(
+    begin: np.ndarray, size: np.ndarray, caller: np.ndarray, push: np.ndarray, count: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Runs of which those with the same callers are one.
+
+    Args:
+      begin, size: int64[n], where the calls of each run begin, and how many there are.
+      caller, push, count: int64[m], of every call.
+
+    Returns:
+      (where the calls of each run that is left begin, int64[k]; how many, int64[k]; the number of each run among these, int64[n];
+      the calls that are left, int64[*]).
+    """
+    call = mixed(caller) + mixed(count << 32 | push) * np.uint64(3)
+    _, example, which = exampled(np.add.reduceat(mixed(call), begin))
+    size = size[example]
+    at = spread(begin[example], size)[1]
+    return size.cumsum() - size, size, which, at

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, exampled, numbered, occupied
+from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered
+from fsa_compile.arrays.ranges import ranges, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.pushdown.arcs import Children, StackArcs
 from fsa_compile.composition.pushdown.costs import Costs
 from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.token_groups import Groups
@@ -33,6 +34,7 @@ class Nodes:
       accept: bool[N'], the text may end here, if the register allows it.
       delta_row: int64[N'], into `delta`.
       delta: int32[*, P'], node after popping an effective symbol; row 0 is dead.
+      children: the same, those that there are.
       symbol, symbol_place: int64[P'], symbol and class of every effective symbol.
       symbol_number: int64[P], first effective symbol of each symbol.
       pop_row: int64[*], into `delta`, of the cases of `StackArcs.pops`; -1 where the node is dropped.
@@ -50,7 +52,7 @@ class Nodes:
         delta_row = np.concatenate((arcs.delta_row, arcs.pops.row))
         useful = costs.group_cost < UNREACHABLE
         alive = self._alive(machine, arcs, groups, costs, useful, of_row, delta_row)
-        delta = np.where(alive[arcs.delta], arcs.delta, 0)
+        delta = arcs.delta.among(alive[arcs.delta.node])
         keep = alive if complete else alive & _reached(machine, groups, useful, delta, of_row, delta_row, len(alive))
         keep[0] = True
         self.number = np.where(keep, np.where(keep, size, 0).cumsum() - size, 0)
@@ -63,7 +65,8 @@ class Nodes:
         self.accept = (arcs.accept & keep)[self.symbolic]
         self.accept[0] = False
         self._name_symbols(machine, registers)
-        self._effective_delta(self.number.astype(np.int32)[delta], delta_row[keep[of_row]])
+        delta = delta.among(keep[delta.node])
+        self._effective_delta(delta._replace(node=self.number[delta.node]), delta_row[keep[of_row]])
         kept_pops = keep[arcs.pops.node]
         self.pop_row = np.full(len(kept_pops), -1)
         self.pop_row[kept_pops] = self.delta_row[len(self.kind) :]
@@ -80,12 +83,11 @@ class Nodes:
         delta_row: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
         """Nodes that have tokens, accept, or have such a child, and whose frames can be finished."""
-        row, column = occupied(arcs.delta)
-        child = arcs.delta[row, column]
+        row, child = arcs.delta.row, arcs.delta.node
         alive = arcs.accept.copy()
         alive[groups.node[useful]] = True
         while True:
-            full = np.zeros(len(arcs.delta), bool)
+            full = np.zeros(arcs.delta.num_rows, bool)
             full[row[alive[child]]] = True
             more = np.zeros(len(alive), bool)
             more[of_row[full[delta_row]]] = True
@@ -102,23 +104,29 @@ class Nodes:
         self.symbol = np.arange(machine.num_symbols).repeat(size)
         self.symbol_place = np.arange(len(self.symbol)) - self.symbol_number[self.symbol]
 
-    def _effective_delta(self, delta: np.ndarray, rows: np.ndarray) -> None:
-        seen: dict[bytes, int] = {}
+    def _effective_delta(self, delta: Children, rows: np.ndarray) -> None:
+        begin = firsts(delta.row, delta.num_rows)
+        content = delta.symbol << 32 | delta.node
         which, rows = numbered(rows)
-        chosen = np.concatenate([np.zeros((1, delta.shape[1]), delta.dtype), delta[which]])  # row 0 is dead
-        number = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in chosen], np.int64)
+        which = np.append(0, which)  # row 0 is dead
+        seen: dict[bytes, int] = {}
+        bounds = zip(begin[which].tolist(), begin[which + 1].tolist())
+        number = np.array([seen.setdefault(content[low:high].tobytes(), len(seen)) for low, high in bounds], np.int64)
         self.delta_row = number[1 + rows]
-        child = chosen[exampled(number)[1]]
+        example = which[exampled(number)[1]]
+        row, at = ranges(begin[example], begin[example + 1])
+        symbol, node = delta.symbol[at], delta.node[at]
         if self.symbol_place.any():
-            child = child[:, self.symbol]
-            child += (child > 0) * self.symbol_place.astype(np.int32)
-        self.delta = child
+            entry, symbol = spread(self.symbol_number[symbol], np.bincount(self.symbol)[symbol])
+            row, node = row[entry], node[entry] + self.symbol_place[symbol]
+        self.children = Children(row, symbol, node, len(example), len(self.symbol))
+        self.delta = np.zeros((len(example), len(self.symbol)), np.int32)
+        self.delta[row, symbol] = node
 
     def _longest_path(self, of_row: np.ndarray) -> int:
         """Most cells that one token pops; `of_row` says which node each row of delta belongs to."""
-        row, column = occupied(self.delta)
         n = len(self.symbolic)
-        edges = distinct(row * n + self.delta[row, column])
+        edges = distinct(self.children.row * n + self.children.node)
         row, child = edges // n, edges % n
         depth = np.zeros(len(self.delta), np.int64)  # of each row: the longest path of its nodes
         for _ in range(n + 1):
@@ -136,7 +144,7 @@ class Nodes:
 
 
 def _reached(
-    machine: ByteMachine, groups: Groups, useful: np.ndarray, delta: np.ndarray, of_row: np.ndarray, delta_row: np.ndarray,
+    machine: ByteMachine, groups: Groups, useful: np.ndarray, delta: Children, of_row: np.ndarray, delta_row: np.ndarray,
     size: int,
 ) -> np.ndarray:  # fmt: skip
     """Nodes that token sequences reach."""
@@ -145,7 +153,9 @@ def _reached(
     while True:
         before = int(seen.sum())
         seen[groups.target[useful & seen[groups.node]]] = True
-        seen[delta[delta_row[seen[of_row]]].ravel()] = True
+        rows = np.zeros(delta.num_rows, bool)
+        rows[delta_row[seen[of_row]]] = True
+        seen[delta.node[rows[delta.row]]] = True
         if int(seen.sum()) == before:
             return seen
 

@@ -420,32 +420,39 @@ class _Layout:
         of, group = sets.groups(narrow)
         node = sets.node[narrow][of]
         listed, which = self._once(group)
-        number, token = groups.tokens_of(listed)
-        if groups.reduced[listed].any():
-            token = token[order_of(number)]
-        told = group if self.registers.low.any() else listed  # what is missing to a lower bound is a matter of the class
-        effects, effect = arc_effects(
-            self.nodes.number[groups.target[told]],
-            self.push[told],
-            groups.add[told],
-            groups.set[told],
-            sets.cost[narrow][of] if told is group else costs.group_cost[told],
-            costs.group_need[told],
-            *self._set_effects(told),
-        )
-        if told is not group:
-            effect = effect[which]
+        if self.registers.low.any():  # what is missing to a lower bound is a matter of the class
+            effects, effect = self._effects(group, sets.cost[narrow][of])
+        else:
+            kind = costs.effect[listed]
+            example = np.full(int(kind.max(initial=-1)) + 1, -1)
+            example[kind] = listed
+            used = (example >= 0).nonzero()[0]
+            effects, of_kind = self._effects(example[used], costs.group_cost[example[used]])
+            example[used] = of_kind
+            effect = example[kind][which]
         effect, size = effect.astype(np.int64), groups.size[listed]
-        begin = size.cumsum() - size
         if self.machine.deterministic and self.key_sets is None and size[which].sum() * 8 >= LEAST_BYTES:
-            made = stored_arcs(self.n, node, effect, which, TokenSets(begin, size, token, groups.hash[listed]), alike)
+            tokens = TokenSets(groups.hash[listed], lambda i: groups.tokens_of(listed[i]))
+            made = stored_arcs(self.n, node, effect, which, tokens, alike)
             if made is not None and is_smaller(made["arc_token"]):
                 self.out.arcs_in_lists(made, effects)
                 return
+        number, token = groups.tokens_of(listed)
+        if groups.reduced[listed].any():
+            token = token[order_of(number)]
+        begin = size.cumsum() - size
         if listed is not group:
             begin, size = begin[which], size[which]
             token = token[spread(begin, size)[1]]
         self.out.arcs(node, effect, token, size, effects=effects, alike=alike)
+
+    def _effects(self, group: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`arc_effects` of some token sets of the given costs."""
+        groups = self.groups
+        target, need = self.nodes.number[groups.target[group]], self.costs.group_need[group]
+        return arc_effects(
+            target, self.push[group], groups.add[group], groups.set[group], cost, need, *self._set_effects(group)
+        )
 
     def _narrow_once(self, narrow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(the narrow token sets of one of every few nodes that have the same ones; int64[N'], which one stands for each)."""
@@ -507,8 +514,7 @@ class _Layout:
 
     def _row_of(self, index: np.ndarray) -> np.ndarray:
         """Bit row of the tokens of some ranges of token sets; many of them have rows of their own."""
-        known = np.array([row_hash in self.pool for row_hash in self.hash[index].tolist()])
-        rows = [self.pool.of_hash(row_hash) for row_hash in self.hash[index[known]].tolist()]
+        known, rows = self.pool.known(self.hash[index])
         if not known.all():
             rows.append(self.groups.row_of(self.sets.groups(index[~known])[1], self.tables))
         return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)

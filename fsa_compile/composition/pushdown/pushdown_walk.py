@@ -40,7 +40,7 @@ from fsa_compile.composition.pushdown.counter_classes import Classes, Registers,
 from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls, derived_pending
 from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike, joined, joined_records, trie_with
 from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
-from fsa_compile.composition.pushdown.links import Links
+from fsa_compile.composition.pushdown.links import Links, called_alike
 from fsa_compile.composition.pushdown.return_nodes import InnerNodes
 from fsa_compile.composition.pushdown.summaries import LeafProcedure, Summary, UsedSummaries, leaf_procedures_of
 from fsa_compile.composition.regular.trie_walk import with_aliases
@@ -538,7 +538,7 @@ class Walk:
         starts, size, which = key[begin], segment_sizes(begin, len(key)), np.arange(len(begin))
         caller, push, count = items.owner[order], push[order], count[order]
         if len(key) > _SEVERAL and self.machine.deterministic and self.machine.sets is None:
-            begin, size, which, at = _called_alike(begin, size, caller, push, count)
+            begin, size, which, at = called_alike(begin, size, caller, push, count)
             caller, push, count = caller[at], push[at], count[at]
         first = self.num_owners
         self.num_owners += len(size)
@@ -548,23 +548,3 @@ class Walk:
         else:
             self.num_owners = self.links.chain(first, self.num_owners, run, caller, push, count)
         return Items(first + which, starts // (most * s), starts // most % s, starts % most)
-
-
-def _called_alike(
-    begin: np.ndarray, size: np.ndarray, caller: np.ndarray, push: np.ndarray, count: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Runs of which those with the same callers are one.
-
-    Args:
-      begin, size: int64[n], where the calls of each run begin, and how many there are.
-      caller, push, count: int64[m], of every call.
-
-    Returns:
-      (where the calls of each run that is left begin, int64[k]; how many, int64[k]; the number of each run among these, int64[n];
-      the calls that are left, int64[*]).
-    """
-    call = mixed(caller) + mixed(count << 32 | push) * np.uint64(3)
-    _, example, which = exampled(np.add.reduceat(mixed(call), begin))
-    size = size[example]
-    at = spread(begin[example], size)[1]
-    return size.cumsum() - size, size, which, at

@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, order_of
-from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.arrays.integers import distinct, exampled, firsts, order_of
+from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN
+from fsa_compile.composition.pushdown.arcs import Children
 from fsa_compile.composition.pushdown.counter_classes import Classes
 from fsa_compile.composition.pushdown.guarded_pops import GuardedPops
 from fsa_compile.composition.pushdown.items import Items, WalkContext, joined
@@ -49,14 +50,21 @@ class InnerNodes:
         ends += [(distinct(walk.machine.returns[0]), self._here)] if self.temperature else []
         for control, node in ends:
             walk.pending.append(Items(control, np.full(len(control), node), control, np.zeros(len(control), np.int64)))
-        self._segments = [np.zeros((1, walk.ret.shape[1]), np.int32)]
+        self._segments: list[tuple[np.ndarray, ...]] = []
         self._num_segments = 1
         self._known = np.zeros(1, np.uint64), np.zeros(1, np.int64)  # contents, ascending, and their nodes
-        self._columns: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+        self._frames: dict[bytes, tuple[int, int]] = {}
+        self._class_symbols: list[np.ndarray] = []
+        self._class_sizes: list[np.ndarray] = []
+        self._num_classes = 0
+        self._state = _states(walk)
 
-    def delta(self) -> np.ndarray:
-        """int32[*, P], node after popping a symbol; row 0 is dead."""
-        return np.concatenate(self._segments)
+    def delta(self) -> Children:
+        """Nodes after popping a symbol."""
+        parts = self._segments or [(np.zeros(0, np.int64),) * 3]
+        row, symbol, node = (np.concatenate(column) for column in zip(*parts))
+        order = order_of(row * self.walk.ret.shape[1] + symbol)
+        return Children(row[order], symbol[order], node[order], self._num_segments, self.walk.ret.shape[1])
 
     def wave(self) -> Items | None:
         """Makes the children of the last wave's nodes; what the new ones among them read, or None."""
@@ -132,17 +140,12 @@ class InnerNodes:
         """Children of distinct pending sets, (node, control)[lo:hi] each."""
         walk = self.walk
         columns = [self._symbol_classes(control[a:b]) for a, b in zip(lo.tolist(), hi.tolist())]
-        count = np.array([len(symbols) for _, symbols in columns])
-        symbol = np.concatenate([symbols for _, symbols in columns])
-        pair_set = np.repeat(np.arange(len(lo)), count)
-        size = (hi - lo)[pair_set]
-        walk.deadline.check(_DOING)
-        walk.deadline.check_bytes(int(size.sum()) * _PAIR_BYTES, _DOING)
-        pair = np.repeat(np.arange(len(pair_set)), size)
-        at = np.arange(len(pair)) - (size.cumsum() - size)[pair] + lo[pair_set][pair]
-        node, there = node[at], walk.ret[control[at], symbol[pair]].astype(np.int64)
-        code = self._code(node, there)
-        pair, node, there, code = self._live(pair, node, there, code)
+        pair_set, symbol_class = spread(*np.array(columns).T)
+        class_size = np.concatenate(self._class_sizes)
+        class_begin = class_size.cumsum() - class_size
+        symbols = np.concatenate(self._class_symbols)
+        symbol = symbols[class_begin[symbol_class]]
+        pair, node, there, code = self._live(*self._after_return(ranges(lo, hi), node, control, pair_set, symbol))
         begin = segment_starts(pair)
         total, kind = np.zeros(len(pair_set), np.uint64), walk.registers.of_symbol[symbol]
         if len(begin):
@@ -150,18 +153,50 @@ class InnerNodes:
         some = total > 0
         total[some] += mixed(-1 - kind[some])  # nodes of different kinds are different nodes
         child, new = self._number(total)
-        self._add_segments(columns, count, child)
+        full = child.nonzero()[0]
+        which, at = spread(class_begin[symbol_class[full]], class_size[symbol_class[full]])
+        self._segments.append((self._num_segments + pair_set[full[which]], symbols[at], child[full[which]]))
+        self._num_segments += len(lo)
         if not len(new):
             return None
         self.kinds.append(kind[new])
         self.shapes.append(kind[new])
         return self._seeds(Items(pair, node, there, code), new, len(pair_set))
 
+    def _after_return(
+        self, places: tuple[np.ndarray, np.ndarray], node: np.ndarray, control: np.ndarray, pair_set: np.ndarray,
+        symbol: np.ndarray,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        """(pair, trie node, control, code) of what is not dead after a return. What reads the same class of bytes does the same.
+
+        Args:
+          places: (set, place in `node` and `control`) of everything that is pending, by set.
+          pair_set, symbol: int64[n], the set and the symbol of every pair, by set.
+        """
+        walk = self.walk
+        of_set, at = places
+        node, control = node[at], control[at]
+        read = np.where(node < walk.trie.end, walk.kind[walk.trie.symbol[np.minimum(node, walk.trie.end)]], walk.width + node)
+        key = (of_set * walk.machine.num_controls + control) * (walk.width + self._here + 1) + read
+        order = order_of(key)
+        begin = segment_starts(key[order])
+        size = segment_sizes(begin, len(order))
+        example = order[begin]
+        first = firsts(of_set[example], int(pair_set[-1]) + 1 if len(pair_set) else 0)
+        pair, group = ranges(first[pair_set], first[pair_set + 1])
+        walk.deadline.check(_DOING)
+        walk.deadline.check_bytes(len(pair) * _PAIR_BYTES, _DOING)
+        there = walk.ret[control[example[group]], symbol[pair]].astype(np.int64)
+        code = self._code(node[example[group]], there)
+        live = code.nonzero()[0]
+        pair, group, there, code = pair[live], group[live], there[live], code[live]
+        walk.deadline.check_bytes(int(size[group].sum()) * _PAIR_BYTES, _DOING)
+        which, member = spread(begin[group], size[group])
+        return pair[which], node[order[member]], there[which], code[which]
+
     def _live(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Entries (pair, trie node, control, code) that are not dead, once each."""
-        live = columns[3].nonzero()[0]
-        columns = tuple(column[live] for column in columns)
-        if self.walk.machine.deterministic or not len(live):
+        """Entries (pair, trie node, control, code), once each."""
+        if self.walk.machine.deterministic or not len(columns[0]):
             return columns
         pair, node, _control, code = columns
         _, first = np.unique(np.stack([pair, node, code]), axis=1, return_index=True)
@@ -172,11 +207,11 @@ class InnerNodes:
         return again, 2 S the end of the text."""
         walk, s = self.walk, self.walk.machine.num_controls
         here = (node == self._here).nonzero()[0]
-        at = control * walk.width + walk.kind[walk.trie.symbol[np.where(node == self._here, 0, node)]]
-        begin = walk.moves.begin(at)
-        size = walk.moves.size(at)
-        returns = (walk.moves.next[begin] == RETURN) & (size == 1)
-        code = np.where(returns, s + walk.stack_class[control], np.where(size > 0, control, 0))
+        symbol = walk.kind[walk.trie.symbol[node if not len(here) else np.where(node == self._here, 0, node)]]
+        state = self._state[walk.machine.action.ravel()[control * walk.width + symbol]]
+        code = np.where(state > 0, control, 0)
+        returns = (state == 2).nonzero()[0]
+        code[returns] = s + walk.stack_class[control[returns]]
         end = (node == walk.trie.end).nonzero()[0]
         kind = walk.machine.end[control[end]]
         code[end] = np.where(kind == END_HERE, 2 * s, np.where(kind == END_RETURN, s + walk.stack_class[control[end]], 0))
@@ -202,14 +237,6 @@ class InnerNodes:
         if self.num_nodes > self.walk.limits.max_states:
             raise LimitError("max_states", self.walk.limits.max_states, _DOING)
         return ids[which], example[new]
-
-    def _add_segments(self, columns: list[tuple[np.ndarray, np.ndarray]], count: np.ndarray, child: np.ndarray) -> None:
-        of_class = np.stack([numbers for numbers, _ in columns])
-        at = (count.cumsum() - count).astype(np.int32)[:, None] + of_class
-        at[of_class == count[:, None]] = len(child)  # none returns through the last class
-        segment = np.append(child, 0).astype(np.int32)[at]
-        self._segments.append(segment)
-        self._num_segments += len(segment)
 
     def _seeds(self, entries: Items, new: np.ndarray, num_pairs: int) -> Items:
         """Items of the new nodes that read on; those that return again are pending at once.
@@ -241,19 +268,31 @@ class InnerNodes:
             walk.pending.append(places.at(control.nonzero()[0])._replace(control=control[control > 0]))
         return items.at((code < s).nonzero()[0])
 
-    def _symbol_classes(self, controls: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Symbols through which all of some controls return alike: (class of each symbol, one symbol of each class); the
-        last class is that of symbols through which none returns."""
+    def _symbol_classes(self, controls: np.ndarray) -> tuple[int, int]:
+        """Classes of symbols through which all of some controls return alike, where one does: the first, and how many."""
         frame = distinct(controls)
         key = frame.tobytes()
-        found = self._columns.get(key)
+        found = self._frames.get(key)
         if found is None:
             column = (mixed(frame)[:, None] * self.walk.ret[frame].astype(np.uint64)).sum(0, dtype=np.uint64)
             _, example, which = exampled(column)
             some = self.walk.ret[frame][:, example].any(0)
-            number = np.where(some, some.cumsum() - 1, int(some.sum()))
-            found = self._columns[key] = (number[which].astype(np.int32), example[some])
+            order = order_of(which)
+            self._class_symbols.append(order[some[which[order]]])
+            self._class_sizes.append(np.bincount(which)[some])
+            found = self._frames[key] = self._num_classes, len(self._class_sizes[-1])
+            self._num_classes += found[1]
         return found
+
+
+def _states(walk: WalkContext) -> np.ndarray:
+    """int8[A], what an action does: 0 nothing, 1 it reads on, 2 it only returns."""
+    offset = walk.machine.entry_offset
+    size = np.diff(offset)
+    out = (size > 0).astype(np.int8)
+    one = (size == 1).nonzero()[0]
+    out[one[walk.machine.entry_next[offset[one]] == RETURN]] = 2
+    return out
 
 
 def _listed(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from fsa_compile.arrays.integers import occupied
 from fsa_compile.arrays.ranges import spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import ByteMachine
@@ -64,8 +63,7 @@ class _Graph:
         size = arcs.classes.size[arcs.shape]
         self.of_row = np.concatenate((np.repeat(np.arange(len(size)), size), arcs.pops.node))
         self.delta_row = np.concatenate((arcs.delta_row, arcs.pops.row))
-        self.row, self.symbol = occupied(arcs.delta)
-        self.child = arcs.delta[self.row, self.symbol].astype(np.int64)
+        self.row, self.symbol, self.child = arcs.delta[:3]
         length = np.array([len(string) for string in groups.strings])
         self.which, _ = spread(length * 0, length)
         self.pushed = np.array([symbol for string in groups.strings for symbol, _ in string], np.int64)
@@ -74,13 +72,13 @@ class _Graph:
         """bool[G], token sets after which some stack lets the text be completed."""
         arcs, groups = self.arcs, self.groups
         node = arcs.accept.copy()
-        symbol = np.zeros(arcs.delta.shape[1], bool)
+        symbol = np.zeros(arcs.delta.num_symbols, bool)
         while True:
             symbol[self.symbol[node[self.child]]] = True
             string = np.ones(len(groups.strings), bool)
             string[self.which[~symbol[self.pushed]]] = False
             group = node[groups.target] & string[groups.push]
-            full = np.zeros(len(arcs.delta), bool)
+            full = np.zeros(arcs.delta.num_rows, bool)
             full[self.row[node[self.child]]] = True
             more = node.copy()
             more[groups.node[group]] = True
@@ -92,7 +90,7 @@ class _Graph:
     def reached(self, live: np.ndarray) -> np.ndarray:
         """bool[G], token sets of nodes that live ones lead to."""
         arcs, groups = self.arcs, self.groups
-        node, symbol = np.zeros(len(arcs.accept), bool), np.zeros(arcs.delta.shape[1], bool)
+        node, symbol = np.zeros(len(arcs.accept), bool), np.zeros(arcs.delta.num_symbols, bool)
         node[self.start], symbol[self.stack] = True, True
         while True:
             group = live & node[groups.node]
@@ -101,7 +99,7 @@ class _Graph:
             symbol[self.pushed[string[self.which]]] = True
             more = node.copy()
             more[groups.target[group]] = True
-            full = np.zeros(len(arcs.delta), bool)
+            full = np.zeros(arcs.delta.num_rows, bool)
             full[self.delta_row[node[self.of_row]]] = True
             more[self.child[full[self.row] & symbol[self.symbol]]] = True
             if (more == node).all():

@@ -20,6 +20,8 @@ _SHARED = "bit rows"
 _SHARED_BYTES = 64 << 20
 """So many bytes of rows are kept for a vocabulary, such as those of JSON strings."""
 _MOST_ROWS = 1 << 14
+_FEW = 8
+"""Up to this many sets are looked up one by one."""
 _MANY = 100
 """More sets than this are looked up together."""
 _MORE = 200
@@ -140,6 +142,16 @@ class RowPool:
     def __contains__(self, row_hash: int) -> bool:
         return row_hash in self._shared.at or row_hash in self._own_at
 
+    def known(self, hashes: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """(bool[n], which of some sets are certain to be stored; rows whose union is that of these)."""
+        if len(hashes) <= _FEW:
+            known = np.array([row_hash in self for row_hash in hashes.tolist()])
+            return known, [self.of_hash(row_hash) for row_hash in hashes[known].tolist()]
+        places = self._shared.places(hashes)
+        known = places >= 0
+        at = places[known]
+        return known, [np.bitwise_or.reduce(self._shared.rows[at[i : i + _MANY]]) for i in range(0, len(at), _MANY)]
+
     def of_hash(self, row_hash: int) -> np.ndarray:
         """The row of a set that is stored, here or by another constraint."""
         place = self._shared.at.get(row_hash)
@@ -164,7 +176,13 @@ class RowPool:
         places = self._shared.places(hashes)
         missing = (places < 0).nonzero()[0]
         if len(missing):
-            places[missing] = [self._place(*new, build) for new in zip(missing.tolist(), hashes[missing].tolist())]
+            _, example, which = exampled(hashes[missing])
+            order = example.argsort()
+            new = missing[example[order]]
+            made = [self._place(*one, build) for one in zip(new.tolist(), hashes[new].tolist())]
+            of_example = np.empty(len(order), np.int64)
+            of_example[order] = made
+            places[missing] = of_example[which]
         at = (self._id[places] < 0).nonzero()[0]
         if len(at):  # numbered in order of their first occurrence
             first = exampled(places[at])[1]
