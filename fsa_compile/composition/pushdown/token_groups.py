@@ -7,7 +7,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.integers import firsts, numbered, order_of
+from fsa_compile.arrays.hashing import mixed
+from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import indices, ranges, segment_sizes, segment_starts
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
@@ -18,6 +19,8 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "putting token sets together"
 _PART_BYTES = 96
+_MANY_LINKS = 100_000
+"""Above this many links, runs with the same callers are looked for."""
 PushString: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -147,6 +150,8 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     Raises:
       LimitError: out of time or memory.
     """
+    if deterministic and len(arcs.link_run) > _MANY_LINKS:
+        arcs = _joined_runs(arcs)
     single = (arcs.owner, arcs.token, arcs.target, arcs.count)
     rows = (arcs.row_owner, arcs.row_target, arcs.row_set)
     parts = joined_parts([parts_of(tables, single, rows, arcs.sets), *arcs.leaves])
@@ -186,6 +191,34 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
         parts=parts,
         reduced=_any_within(taken[part], offset) if (taken := parts.size < 0).any() else np.zeros(len(begin), bool),
         strings=paths.strings,
+    )
+
+
+def _joined_runs(arcs: StackArcs) -> StackArcs:
+    """The same where runs that have the same callers are one run, which has the tokens of all of them. No token is read from a
+    caller in two ways, so what is called from two such runs has no path twice."""
+    is_node = np.zeros(arcs.num_owners, bool)
+    is_node[arcs.node_owner] = True
+    order = order_of(arcs.link_run)
+    order = order[~is_node[arcs.link_run[order]]]
+    run = arcs.link_run[order]
+    begin = segment_starts(run)
+    if not len(begin):
+        return arcs
+    call = mixed(arcs.link_caller) + mixed(arcs.link_count << 32 | arcs.link_symbol + 1) * np.uint64(3)
+    _, example, which = exampled(np.add.reduceat(mixed(call[order]), begin))
+    number = np.arange(arcs.num_owners)
+    number[run[begin]] = run[begin[example]][which]
+    kept = (number[arcs.link_run] == arcs.link_run).nonzero()[0]
+    return dataclasses.replace(
+        arcs,
+        owner=number.astype(arcs.owner.dtype)[arcs.owner],
+        row_owner=number[arcs.row_owner],
+        link_run=arcs.link_run[kept],
+        link_caller=number[arcs.link_caller[kept]],
+        link_symbol=arcs.link_symbol[kept],
+        link_count=arcs.link_count[kept],
+        leaves=[dataclasses.replace(parts, owner=number[parts.owner]) for parts in arcs.leaves],
     )
 
 
