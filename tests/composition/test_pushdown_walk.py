@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fsa_compile import load_tokenizer
+from fsa_compile import compile_grammar, library, load_tokenizer
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.automata.pushdown import ByteMachine, Configuration
 from fsa_compile.composition.compose import compose_machine
+from fsa_compile.composition.pushdown import least_fixpoint, token_groups
 from fsa_compile.composition.pushdown import pushdown_walk as stack_walk
+from fsa_compile.composition.pushdown.links import called_alike
+from fsa_compile.composition.tokens import row_pool
 from fsa_compile.composition.tokens.subtrees import kinds_read, subtrees_of
 from fsa_compile.errors import ConstraintError, LimitError, UnspellableError
 from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
+from models import small_tokenizer_path
 from tests.oracles.counting import mask_differences
 from tests.oracles.machines import (
     BACK,
@@ -214,6 +219,29 @@ def test_owners_share_what_they_read_alike(name: str, monkeypatch: pytest.Monkey
     shared = compose_machine(m, v, source=name)
     assert compare(m, symbols, shared, most=60) > 10_000
     assert len(shared.arc_token) == len(alone.arc_token)
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "json", "python_values", "sql_select", "regex"])
+def test_large_machines_are_composed_as_small_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is joined, or worked on together, only where there is much of it makes no difference to any array."""
+    tokenizer, text = load_tokenizer(small_tokenizer_path()), library.grammar_text(name)
+    plain = compile_grammar(text, tokenizer, **library.options(name))
+    joined: list[int] = []
+
+    def counted(begin: np.ndarray, *calls: np.ndarray) -> tuple[np.ndarray, ...]:
+        found = called_alike(begin, *calls)
+        joined.append(len(begin) - len(found[0]))
+        return found
+
+    monkeypatch.setattr(stack_walk, "called_alike", counted)
+    for module, most in ((stack_walk, "_SEVERAL"), (token_groups, "_MANY_LINKS"), (least_fixpoint, "_FEW"), (row_pool, "_FEW")):
+        monkeypatch.setattr(module, most, 0)
+    monkeypatch.setattr(stack_walk.Walk, "_repeated", lambda self, items: False)
+    again = compile_grammar(text, tokenizer, **library.options(name))
+    assert sum(joined) > 0
+    for field in dataclasses.fields(plain):
+        if isinstance(value := getattr(plain, field.name), np.ndarray):
+            assert np.array_equal(value, getattr(again, field.name)), field.name
 
 
 @pytest.mark.parametrize("name", _MACHINES)
