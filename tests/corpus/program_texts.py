@@ -174,6 +174,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "go": (
         (
+        'package\na\nimport\n"b"\nconst\n(\n\tc = 1\n)\nvar\nd int\ntype\n\nE int\nfunc\n(e E)\tf() { _ = func\n() { } }\n',
         'package main',
         '// Package a.\npackage a\n\nimport "fmt"\nimport (\n\tm "math"\n\t. "os"; _ "net/http/pprof"\n)\n',
         'package a\nconst A = iota\nconst (\n\tB, C = 1 << iota, "x"\n\tD, E\n\tF float64 = 0x1p-2\n)\nvar x, y int\nvar (\n\tz = []int{1, 2,\n\t\t3,\n\t}\n\tw, v map[string][]*T\n\tu [2 * N]chan<- func(int, ...string) (a, b error)\n)\n',
@@ -185,6 +186,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'package a\nvar ifé, varα, Ж, 日本, nilñ = func1(rangeÿ), 2, x.typeλ, 4, 5\n',
         ),
         (
+        'package a\nfunc f\n() { }', 'package\n', 'package\n\n;a', 'package a\nvar\n;x int',
         '', 'func f() {}', 'package', 'package a import "b"',
         'package a\nvar', 'package a\nvar x', 'package a\nvar x = 08', 'package a\nvar x = 1_',
         "package a\nvar x = ''", "package a\nvar x = 'ab'", 'package a\nvar x = "a\n"', 'package a\nvar x = "\\q"',
@@ -212,9 +214,16 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'a\n  .b(c => d => c + d)\n  .e.f ||= g[h] `x${1}y${2}`; [x, y] = z\n;({ x, y: z } = a)\nx = y instanceof A ? function* () { } : class B { }\nx++ /* c */ + --y\nif (a) b(); else c\nif (a) return_\nelse { }\ndo { } while (a)\nreturn_\n',
         'x = new Foo\ny = new a.b.C(1, ...c).d\nz = import.meta.url, w = await import("x")\nv = a?.b?.[c]?.(d) ?? "it\'s \\u{1F600}\\x41\\0\\\n"\nu = async x => { }\nt = [, a, , [...b]]\n"use strict"\n',
         '(function () { })();\n!function () { }();\n(() => { })()\n{ let x; var y = 1; }\nfor (;;) { }\nfor (x in y) z\nfor await (const x of y) z;\n',
+        'let a = [.5, -.5e3, ...b], c = d ? e : .25, f = (g = .1) => g, h = !--i && - --j, k = +.1 .toFixed()\nx = /a/ * 2 + /b/.exec(c)[1].d\n',
+        'for (a.b(), c += "", d = e ? f : g; ;) break\nfor (x++; ;) break\nfor (m && n(), 1 === o; ;) break\nfor (let i = 0, e = a == null ? b : c && d; i < e; ++i);\nfor (x.y of z) ;\nfor (x[0].y in z) ;\nfor (this.a of b) ;\nfor await (x.y of z);\n',
+        'export { a as "b c", d as default } from "x"\nexport { "e" as f, "g" } from "y"\nexport * as "h" from "z"\nimport { "i" as j } from "w"\nexport default (k) => { }\n',
+        'export default async ({ l }, m) => m(l)\n',
         'let ifé = varα + nullñ, if$ = 日本\nclass A extends $B { é = 1; static$x }\nenum$x = enumé\nexport$x\n',
         ),
         (
+        'x = ..5', 'x = .5.5', 'x = ._5', 'x = a .5', 'x = .5a', 'for (a in b; ;) c', 'for (a = b in c; ;) d', 'for (a?.b of c) d',
+        'for (a, b of c) d', 'for (a + b in c) d', 'export { "a" }', 'import { "a" } from "b"', 'export { "a" as b }', 'export * as "\\uD800" from "a"',
+        'x = - --1', 'x = /a/ *', 'x = /a/[', 'export default a => { } + 1', 'export default (a + b) => c', 'export default (a)\n=> { }',
         'a?.b = c', '-a ** b', 'a ?? b || c', '({a = 1})', 'let x = 010', '"\\08"', 'const x;', 'import {if} from "x"',
         'export {if}', 'x = {get a(b){}}', 'arguments = 1', 'eval++', 'try {}', 'if (1) function f(){}', 'if (1) let x',
         'import.meta = 1', '`${a}\\u`', '({a: 1} = {})', '[1] = x', '[a, ...b,] = c', '(a, ...b,) => 1', 'function f(...a,){}',

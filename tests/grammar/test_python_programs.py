@@ -60,6 +60,11 @@ SHORT = (
     "x = a.b\n", "import a\n", "from a import b as c\n", "a[b], c = d\n", "global a\n", "del a\n", "x = {a: b, **c}\n", "x = lambda a: b\n",
     "async def f():\n    await a\n", "@a.b\ndef f(a, *b, c=1, **d): return a\n", "x = f'{a!r:b}'\n", "assert a, b\n", "raise a from b\n",
     "with a as b: pass\n", "try:\n    a\nexcept b as c:\n    d\n", "1, a /9\n", "(a := b)\n", "class A(B, c=D):\n    x: int = 1\n",
+    "f(a, # b\n  c)\n", "(a, [b, *c]) = [d] = e\n", "for (a.b, c[0]), *d in e: pass\n", "with a as (b, c): d\n", "x = b'' b\"\"\"a\"\"\" + rb'\\a'\n",
+    "x = u'' r'''a''' f'' '\\U0010ffff'\n", "def f(a, /, b=1, *, c, **d): pass\n", "def f(a=1, /, *b): pass\n", "x = lambda a, /: a\n", "from .. . import a\n",
+    "  # a\n \t\nx\n", "a = \\\n    b + \\\n    c if d \\\n    else e\n", "with a, \\\n     b: c\n", "assert a, \\\n    'b' \\\n    'c'\n", "from a import b, \\\n    c\n",
+    "f'{a.b}{c[1]}{d(e, -1)!r:>{f}}'\n", "f(\n f\"{', '.join(a)}\", f'{a[1:]} {b+1}{{' \n)\n", 'f"""{a.b}\n"d" {e=:x}"""\n',
+    "".join(f"{'    ' * k}if a{k}:\n" for k in range(8)) + "    " * 8 + "b\nc\n",
 )  # fmt: skip
 
 
@@ -145,11 +150,42 @@ def test_the_shared_programs(data_dir, exhaustive):
 @pytest.mark.parametrize(
     "text", ["def\n", "if x:\n", "x = \n", "f() = 1\n", "None = 1\n", "for = 1\n", "f(a=1, 2)\n", "def f(a=1, b): pass\n", "x = 1_\n",
              "return x y\n", "if x:\npass\n", "  x\n", "if x:\n    a\n  b\n", "try:\n    a\n", "else:\n    a\n", "a[1:2:3:4]\n", "not\n",
-             "a is is b\n", "'a\n'\n", "lambda: \n", "await\n", "x = yield\n    y\n", "from a importé\n", "x = 1é\n", "fromα import b\n", "import a asñ b\n", "[x for in y]\n", "{1: 2, 3}\n", "{**a}: 1\n"],
+             "a is is b\n", "'a\n'\n", "lambda: \n", "await\n", "x = yield\n    y\n", "from a importé\n", "x = 1é\n", "fromα import b\n", "import a asñ b\n", "[x for in y]\n", "{1: 2, 3}\n", "{**a}: 1\n",
+             "def f(*, **a): pass\n", "def f(/, a): pass\n", "def f(*, /, a): pass\n", "def f(a, /, b, /): pass\n", "def f(a=1, /, b): pass\n", "(*a) = b\n",
+             "(a, b()) = c\n", "for a() in b: pass\n", "a \\\n", "a + \\\n\n    b\n", "a + \\ \n b\n", "'a' \\\n", "  # a\n  b\n", "   \n b\n", "b'é'\n", "b'' 'a'\n",
+             "f'{a b}'\n", "f'{}'\n", "f'{a.if}'\n", "f'{a('b')}'\n", "f'{a[]}'\n", "f(f'{a\n}')\n", "f(f'{a(\nb)}')\n", "f'{a!x}'\n", "f'{a!r }'\n", "f'{1.a}'\n", "f'{a}}'\n", "f'{a(b,)!}'\n",
+             "if a:\n    b\n      # c\n   d\n"],
 )  # fmt: skip
 def test_what_is_no_python_is_refused(text):
     assert not parses(text)
     assert not accepts(text)
+
+
+LEFT_OUT = (
+    "if a:\n  b\n", "if a:\n\tb\n", "a\n  ", "a # b", "'\\N{BULLET}'\n", "match a:\n    case b: c\n", "try: a\nexcept* b: c\n", "with (a as b, c): d\n",
+    "f'{a if b else c}'\n", "f'{a == b}'\n", "f'{a(b(c))}'\n", "f'''a{b}'''\n", "rf'{a}'\n", "del (a, b)\n", "(a): b = c\n", "f(\\\na)\n", "x: a.b(c) = d\n",
+    "".join(f"{'    ' * k}if a{k}:\n" for k in range(9)) + "    " * 9 + "b\n", "1if a else b\n",
+)  # fmt: skip
+"""What the grammar's comment says is left out, by example."""
+
+
+@pytest.mark.parametrize("text", LEFT_OUT)
+def test_what_is_left_out(text):
+    assert parses(text)
+    assert not accepts(text)
+
+
+@pytest.mark.parametrize("text", SHORT)
+def test_short_programs_are_read(text):
+    assert parses(text)
+    assert accepts(text)
+
+
+def test_of_changed_short_programs_none_is_taken_that_python_refuses(exhaustive):
+    rng = random.Random(4)
+    for _ in range(20_000 if exhaustive else 1000):
+        text = changed(rng, rng.choice(SHORT))
+        assert parses(text) or not accepts(text), text
 
 
 def test_the_grammar_is_deterministic():
