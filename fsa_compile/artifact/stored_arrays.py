@@ -227,7 +227,6 @@ class StoredEffects(StoredArray):
         node, places = one
         return self.parts["effect"][int(self.parts["first"][node]) + self.parts["class"][places].astype(np.int32)]
 
-
     def of_nodes(self, node: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(place among some nodes, effect) of every effect that their arcs have, by node."""
         offset = self.tokens.parts["offset"]
