@@ -58,7 +58,7 @@ from typing import Any, Self
 import numpy as np
 
 from fsa_compile.artifact.canonical_part import EVERY_SEQUENCE, CanonicalPart
-from fsa_compile.artifact.stored_arrays import KINDS, StoredArray
+from fsa_compile.artifact.stored_arrays import KINDS, StoredArray, StoredChildren
 from fsa_compile.errors import ArtifactError
 
 ARC_BURST = 64
@@ -244,6 +244,15 @@ class ConstraintArrays:
         arrays = {name: getattr(self, name) for name in KINDS}
         changes: dict[str, Any] = {name: np.asarray(x) for name, x in arrays.items() if isinstance(x, StoredArray)}
         return dataclasses.replace(self, **changes) if changes else self
+
+    @property
+    def children(self) -> tuple[np.ndarray, np.ndarray]:
+        """(place, child) of the entries of `delta` that are not 0, by place: int64[E], int32[E]."""
+        if isinstance(self.delta, StoredChildren):
+            at, value = self.delta.parts["at"].astype(np.int64), self.delta.parts["value"]
+            return (at, value) if value.all() else (at[value != 0], value[value != 0])
+        at = self.delta.nonzero()[0]
+        return at, self.delta[at]
 
     @property
     def num_symbols(self) -> int:

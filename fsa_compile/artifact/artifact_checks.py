@@ -17,6 +17,7 @@ from fsa_compile.arrays.ranges import indices
 from fsa_compile.artifact import arrays
 from fsa_compile.artifact.arrays import ConstraintArrays
 from fsa_compile.artifact.guard_checks import are_twins, check_key_sets, first_twin
+from fsa_compile.artifact.stored_arrays import StoredEffects, StoredTokens
 from fsa_compile.errors import ArtifactError
 
 MAX_STACKS = 64
@@ -38,7 +39,8 @@ def check_contents(c: ConstraintArrays, path: Path) -> None:
         if not condition:
             raise ArtifactError(sentence, where=str(path), fix="Compile and save the constraint again.")
 
-    c = c.written_out()
+    if c.has_sets:
+        c = c.written_out()
     _check_nodes_and_rows(c, need)
     _check_sets(c, need)
     _check_levels(c, need)
@@ -112,7 +114,7 @@ def _check_sets(c: ConstraintArrays, need: _Need) -> None:
         ("arc_effect", 1, len(c.effects)),
         ("level_row", 1, r),
     ):
-        _check_ids(getattr(c, name), name, low, bound, need)
+        _check_ids(_once(getattr(c, name)), name, low, bound, need)
     for first, *others in (
         ("group_row", "group_next", "group_push", "group_add", "group_set"),
         ("arc_token", "arc_effect"),
@@ -120,11 +122,19 @@ def _check_sets(c: ConstraintArrays, need: _Need) -> None:
     ):
         for other in others:
             need(len(getattr(c, first)) == len(getattr(c, other)), f"'{first}' and '{other}' differ in length")
-    rising = _ascending(c.arc_token, c.arc_offset, strictly=c.stacks == 1 and not c.has_sets)
+    lists = c.arc_token.parts["offset"] if isinstance(c.arc_token, StoredTokens) else c.arc_offset
+    rising = _ascending(_once(c.arc_token), lists, strictly=c.stacks == 1 and not c.has_sets)
     need(rising, "the arcs of a node are not sorted by token")
     if c.has_sets:  # only twins may have a token twice
         plain = c.arc_offset[: first_twin(c) + 1]
         need(_ascending(c.arc_token[: plain[-1]], plain, strictly=c.stacks == 1), "a node has two arcs with one token")
+
+
+def _once(values: Any) -> np.ndarray:
+    """The entries of an array, those of equal lists of arcs once."""
+    if isinstance(values, StoredTokens):
+        return values.parts["token"]
+    return values.parts["effect"] if isinstance(values, StoredEffects) else values
 
 
 def _check_levels(c: ConstraintArrays, need: _Need) -> None:
@@ -184,57 +194,62 @@ def _check_pops(c: ConstraintArrays, need: _Need) -> None:
         return
     need(len(c.delta) and len(c.delta) % p == 0 and not (c.delta_offset % p).any(), f"'delta' must be segments of {p}")
     _check_ids(c.delta_offset, "delta_offset", 0, len(c.delta) - p + 1, need)
-    _check_ids(c.delta, "delta", 0, n, need)
-    children = c.delta.reshape(-1, p)
+    at, child = c.children
+    _check_ids(child, "delta", 0, n, need)
     segments = c.pop_offset.T // p if c.has_sets else c.delta_offset[None] // p
-    segments = _without_contexts(c, children, segments, need)
-    need(not children[segments[:, 0]].any(), "the dead node has children")
-    few = 0 <= c.max_pops <= MAX_POPS and c.max_pops * (n + len(c.delta)) <= _MOST_POPPED
+    segments = _without_contexts(c, segments, need)
+    need(not np.isin(at // p, segments[:, 0]).any(), "the dead node has children")
+    few = 0 <= c.max_pops <= MAX_POPS and c.max_pops * (n + len(at)) <= _MOST_POPPED
     need(few, f"'max_pops' {c.max_pops} is out of range")
-    exact = longest_path(children, segments, c.max_pops) == c.max_pops
+    exact = longest_path(at // p, child, segments, c.max_pops) == c.max_pops
     need(exact, f"'max_pops' {c.max_pops} is not the length of the longest path in 'delta'")
 
 
-def _without_contexts(c: ConstraintArrays, children: np.ndarray, segments: np.ndarray, need: _Need) -> np.ndarray:
+def _without_contexts(c: ConstraintArrays, segments: np.ndarray, need: _Need) -> np.ndarray:
     """The segments of nodes whose children tokens come to: contexts have none, and may lead back to themselves."""
     need(0 <= c.context < c.num_nodes, f"context {c.context} is not one of {c.num_nodes} nodes")
     if not c.context:
         return segments
     need(not c.has_sets and not c.is_canonical, "constraints with sets of keys, and canonical ones, have no contexts")
     of_node, is_context = segments[0], np.zeros(c.num_nodes, bool)
+    at, child = c.children
+    begin = (at // c.num_symbols).searchsorted(np.arange(len(c.delta) // c.num_symbols + 1))
+
+    def edges(nodes: np.ndarray) -> np.ndarray:
+        own = distinct(of_node[nodes])
+        return indices(begin[own], begin[own + 1])
+
     todo = np.array([c.context])
     while len(todo):
         is_context[todo] = True
-        todo = np.unique(children[of_node[todo]])
-        todo = todo[~is_context[todo] & (todo > 0)]
+        todo = distinct(child[edges(todo)])
+        todo = todo[~is_context[todo]]
     sized = sum(np.diff(getattr(c, f"{kind}_offset")) for kind in ("group", "arc", "level"))
     need(not (sized[is_context].any() or c.accept[is_context].any()), "a context has tokens, or accepts")
-    child = children[of_node[is_context]]
-    need((np.where(child > 0, c.distance[child], 0) <= c.symbol_cost).all(), "a cell costs less than nothing")
+    own = edges(is_context.nonzero()[0])
+    need((c.distance[child[own]] <= c.symbol_cost[at[own] % c.num_symbols]).all(), "a cell costs less than nothing")
     others = ~is_context
-    inside = not is_context[children[of_node[others]]].any() and others[c.start] and others[c.group_next].all()
+    inside = not is_context[child[edges(others.nonzero()[0])]].any() and others[c.start] and others[c.group_next].all()
     need(inside and others[c.effects[1:, 0]].all(), "a token leads to a context")
     return np.where(is_context, segments[:, :1], segments)
 
 
-def longest_path(children: np.ndarray, segments: np.ndarray, most: int) -> int:
+def longest_path(of_segment: np.ndarray, child: np.ndarray, segments: np.ndarray, most: int) -> int:
     """The most edges of a path in a graph; more than `most` where there are more, or a circle.
 
     A path is peeled off from its end: in every round those nodes whose children are all gone. All rounds together look at every
     edge once.
 
     Args:
-      children: int32[S, P], the children of every segment, 0 for none.
+      of_segment, child: int64[E], int32[E], the segments, which ascend, and their children.
       segments: int32[K, N], the segments whose children are those of every node.
     """
-    p = children.shape[1]
-    flat, of_segment = children.reshape(-1), np.arange(children.size) // p
-    edges = np.flatnonzero(flat)
-    edges = edges[np.argsort(flat[edges], kind="stable")]
-    into = np.searchsorted(flat[edges], np.arange(segments.shape[1] + 1))
-    left = np.count_nonzero(children, 1)
+    edges = np.argsort(child, kind="stable")
+    into = np.searchsorted(child[edges], np.arange(segments.shape[1] + 1))
+    count = 1 + max(int(segments.max(initial=0)), int(of_segment[-1]) if len(of_segment) else 0)
+    left = np.bincount(of_segment, minlength=count)
     users = np.argsort(segments.reshape(-1), kind="stable")
-    used = np.searchsorted(segments.reshape(-1)[users], np.arange(len(children) + 1))
+    used = np.searchsorted(segments.reshape(-1)[users], np.arange(count + 1))
     waits = np.full(segments.shape[1], len(segments))
     gone, length = np.flatnonzero(left == 0), -1
     while len(gone):

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact.arrays import ARRAYS, SCALARS, SET_ARRAYS, ConstraintArrays
+from fsa_compile.artifact.bit_columns import column_bits, packed, packed_size, unpacked
 from fsa_compile.artifact.canonical_part import NAMES, CanonicalPart
-from fsa_compile.artifact.stored_arrays import KINDS, StoredArray, of_parts
+from fsa_compile.artifact.stored_arrays import KINDS, LEAST_BYTES, StoredArray, of_parts
 from fsa_compile.errors import ArtifactError
 from fsa_compile.inputs.files import open_regular, replacing
 
@@ -37,7 +38,13 @@ TEMPERATURE_VERSION = 6
 """Version of the files of constraints with temperatures of rules: what else they hold is in their headers."""
 STORED_VERSION = 7
 """Version of the files with arrays in parts (`stored_arrays`); `contents` in their headers is the version of all else."""
-VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION, CONTEXT_VERSION, TEMPERATURE_VERSION, STORED_VERSION)
+BITS_VERSION = 8
+"""Version of the files of large constraints, whose numbers take the bits they need (`bit_columns`): `bits` in their headers has
+the shape of each such array and the bits of its columns. They may have arrays in parts."""
+VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION, CONTEXT_VERSION, TEMPERATURE_VERSION, STORED_VERSION, BITS_VERSION)
+_LARGE = (STORED_VERSION, BITS_VERSION)
+_MOST_WIDENED = 64
+"""Arrays kept as bits are together at most so many times as large as their file, so that no small file fills the memory."""
 _MAX_HEADER = 64 << 20
 _MOST_MEMBERS = 4 * len(ARRAYS)
 _MAX_NPY_HEADER = 1_024
@@ -68,9 +75,9 @@ def header_fields(constraint: ConstraintArrays) -> dict[str, Any]:
 
 
 def _contents(header: dict[str, Any]) -> int:
-    """The version of all that a file holds but arrays in parts."""
+    """The version of all that a file holds but the form of its arrays."""
     version: int = header["format_version"]
-    return header["contents"] if version == STORED_VERSION else version
+    return header["contents"] if version in _LARGE else version
 
 
 def fields_of_header(header: dict[str, Any], bad: Callable[[str], ArtifactError]) -> dict[str, Any]:
@@ -96,12 +103,25 @@ def write(constraint: ConstraintArrays, path: Path, *, key: str | None = None) -
     for name in names:
         array = getattr(constraint, name)
         if isinstance(array, StoredArray):
-            header |= {"format_version": STORED_VERSION, "contents": version_of(constraint)}
             members |= {f"{name}.{part}": values for part, values in array.parts.items()}
         else:
             members[name] = array
+    if sum(values.nbytes for values in members.values()) >= LEAST_BYTES or len(members) > len(names):
+        members, bits = _in_bits(members)
+        header |= {"format_version": BITS_VERSION, "contents": version_of(constraint), "bits": bits}
     text = json.dumps(header, ensure_ascii=True, sort_keys=True).encode()
     write_members(path, {"header": np.frombuffer(text, np.uint8)} | members)
+
+
+def _in_bits(members: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, list[list[int]]]]:
+    """Arrays as a file holds them, and the shapes and bits of those that are bits; none where it would be too small for them."""
+    out, bits = dict(members), dict[str, list[list[int]]]()
+    for name, array in members.items():
+        of_columns = column_bits(array)
+        if of_columns is not None:
+            out[name], bits[name] = packed(array, of_columns), [list(array.shape), of_columns]
+    widened = sum(members[name].nbytes for name in bits)
+    return (out, bits) if widened <= _MOST_WIDENED * sum(array.nbytes for array in out.values()) else (members, {})
 
 
 def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
@@ -206,18 +226,19 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             raise bad("the header is not JSON") from e
         _check_header(header, bad)
         arrays, held = dict[str, Any](), _held(_has_sets(header), _contents(header) == TEMPERATURE_VERSION)
+        bits = _Bits(header, length, bad)
 
         def member(name: str, dtype: type, ndim: int) -> np.ndarray:
             if f"{name}.npy" not in infos:
                 raise bad(f"array '{name}' is missing")
-            value = _member(archive, infos[f"{name}.npy"], length, bad)
+            value = bits.widened(name, _member(archive, infos[f"{name}.npy"], length, bad), np.dtype(dtype))
             if value.dtype != dtype or value.ndim != ndim:
                 raise bad(f"array '{name}' is {value.dtype} of {value.ndim} dimensions, not {np.dtype(dtype)} of {ndim}")
             return value
 
         for name, kind in ARRAYS.items():
             promised = header["arrays"].get(name)
-            if name in KINDS and header["format_version"] == STORED_VERSION and f"{name}.npy" not in infos:
+            if name in KINDS and header["format_version"] in _LARGE and f"{name}.npy" not in infos:
                 parts = {part: member(f"{name}.{part}", *how) for part, how in KINDS[name].PARTS.items()}
                 arrays[name] = of_parts(name, parts, _shape(promised, kind, bad), arrays, _need(bad))
             elif name in held:
@@ -225,6 +246,33 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
                 if [str(arrays[name].dtype), list(arrays[name].shape)] != promised:
                     raise bad(f"array '{name}' has not the shape its header promises")
     return header, arrays
+
+
+class _Bits:
+    """The arrays of a file that are kept as bits, every size checked before it is allocated."""
+
+    def __init__(self, header: dict[str, Any], length: int, bad: Callable[..., ArtifactError]) -> None:
+        self.bits = header["bits"] if header["format_version"] == BITS_VERSION else {}
+        self.room, self.bad = _MOST_WIDENED * length, bad
+
+    def widened(self, name: str, data: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+        """A member of the file, written out if it is kept as bits."""
+        if name not in self.bits:
+            return data
+        told = self.bits[name]
+        are_lists = isinstance(told, list) and [type(x) for x in told] == [list, list]
+        if not are_lists or not all(type(n) is int for x in told for n in x):
+            raise self.bad(f"the header does not say the bits of array '{name}'")
+        shape, bits = told
+        inside = len(shape) in (1, 2) and all(0 < n < _MOST_EXTENT for n in shape) and math.prod(shape[1:]) == len(bits)
+        if not inside or dtype.kind not in "iu" or max(map(abs, bits)) > min(8 * dtype.itemsize, 32):
+            raise self.bad(f"the shape or the bits of array '{name}' are out of range")
+        self.room -= math.prod(shape) * dtype.itemsize
+        if self.room < 0:
+            raise self.bad(f"array '{name}' is much longer than the file")
+        if data.dtype != np.uint8 or data.shape != (packed_size(shape, bits),):
+            raise self.bad(f"array '{name}' does not hold as many bits as the header says")
+        return unpacked(data, dtype, tuple(shape), bits)
 
 
 def _need(bad: Callable[[str], ArtifactError]) -> Callable[[Any, str], None]:
@@ -289,8 +337,10 @@ def _check_header(header: Any, bad: Any) -> None:
             f"the file has format version {version}; this constrax reads versions {VERSIONS[0]} to {VERSIONS[-1]}",
             "Upgrade constrax." if newer else "Compile and save the constraint again.",
         )
-    if version == STORED_VERSION and header.get("contents") not in VERSIONS[:-1]:
+    if version in _LARGE and (header.get("contents") not in VERSIONS or header["contents"] in _LARGE):
         raise bad("the header does not say what version its contents are of")
+    if version == BITS_VERSION and not isinstance(header.get("bits"), dict):
+        raise bad("the header does not say which arrays are kept as bits")
     for name in _scalars(_contents(header)):
         value = header.get(name)
         if not isinstance(value, SCALARS[name]) or isinstance(value, bool):

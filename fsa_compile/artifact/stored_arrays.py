@@ -230,14 +230,19 @@ class StoredEffects(StoredArray):
     def of_nodes(self, node: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(place among some nodes, effect) of every effect that their arcs have, by node."""
         offset = self.tokens.parts["offset"]
-        some = (offset[1:] > offset[:-1]).nonzero()[0]
-        classes = np.zeros(len(offset) - 1, np.int64)
-        if len(some):
-            classes[some] = np.maximum.reduceat(self.parts["class"], offset[some]) + np.int64(1)
+        classes = _classes(self.parts["class"], offset)
         own = (node < len(self.parts["first"])).nonzero()[0]  # nodes behind all others have no arcs
         node = node[own]
         which, at = spread(self.parts["first"][node].astype(np.int64), classes[self.tokens.parts["list"][node]])
         return own[which], self.parts["effect"][at]
+
+
+def _classes(classes: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """int64[L], how many classes the tokens of every list have: one more than the largest number at `offset[l]:offset[l + 1]`."""
+    some, out = (offset[1:] > offset[:-1]).nonzero()[0], np.zeros(len(offset) - 1, np.int64)
+    if len(some):
+        out[some] = np.maximum.reduceat(classes, offset[some]) + np.int64(1)
+    return out
 
 
 class TokenSets(NamedTuple):
@@ -386,9 +391,7 @@ def of_parts(name: str, parts: Parts, shape: tuple[int, ...], fields: Mapping[st
         need(isinstance(tokens, StoredTokens), "'arc_effect' is in parts, but 'arc_token' is not")
         sizes = len(tokens.parts["token"]), len(tokens.parts["list"])
         need((len(klass), len(first)) == sizes, "the lists of 'arc_effect' are not those of 'arc_token'")
-        most = np.zeros(len(tokens.parts["offset"]), np.int64)
-        np.maximum.at(most, np.arange(len(most) - 1).repeat(np.diff(tokens.parts["offset"])), klass + 1)
-        some = most[tokens.parts["list"]]
+        some = _classes(klass, tokens.parts["offset"])[tokens.parts["list"]]
         need(((first >= 0) & (first + some <= len(parts["effect"]))).all(), "'arc_effect' has too few effects")
         array = StoredEffects(parts, tokens)
     need(array.shape == shape, f"'{name}' has not the shape its header promises")

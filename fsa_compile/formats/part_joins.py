@@ -333,7 +333,8 @@ class _Join:
         if self.is_whole or not width:
             return most if width else 0
         segments = arrays["pop_offset"].T if "pop_offset" in arrays else arrays["delta_offset"][None]
-        return longest_path(arrays["delta"].reshape(-1, width), segments // width, most)
+        at = arrays["delta"].nonzero()[0]
+        return longest_path(at // width, arrays["delta"][at], segments // width, most)
 
     def _of_own(self, count: np.ndarray) -> np.ndarray:
         """Indices of the entries of the nodes without a role, from how many every node has."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fsa_compile.arrays.ranges import segment_starts
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 
@@ -123,11 +124,14 @@ def longest_chain(constraint: CompiledConstraint, counts: NDArray[np.int64]) -> 
     """The largest sum of `counts` int64[N] over the sources that a configuration can have."""
     total = counts
     if constraint.num_symbols:
-        children = constraint.delta.reshape(-1, constraint.num_symbols)
+        at, child = constraint.children
+        begin = segment_starts(at // constraint.num_symbols)
+        most = np.zeros(1 + len(constraint.delta) // constraint.num_symbols, np.int64)  # over the children of each segment
         offset = constraint.pop_offset.T if constraint.has_sets else constraint.delta_offset[None]
         segments = offset // constraint.num_symbols
         for _ in range(constraint.max_pops):
-            total = counts + np.where(children > 0, total[children], 0).max(1)[segments].max(0)
+            most[at[begin] // constraint.num_symbols] = np.maximum.reduceat(total[child], begin)
+            total = counts + most[segments].max(0)
     return int(total.max())
 
 

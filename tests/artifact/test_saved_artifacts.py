@@ -17,7 +17,7 @@ from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact import item_trie as items_file
 
 FOLDER = Path(__file__).parents[1] / "artifacts"
-SAVED = sorted(FOLDER.glob("format-[2-7]/*.npz"))
+SAVED = sorted(FOLDER.glob("format-[2-8]/*.npz"))
 OVER_LETTERS = [path for path in SAVED if path.stem not in ("canonical", "items")]
 
 
@@ -133,7 +133,7 @@ def test_the_device_takes_them():
 
 @pytest.mark.parametrize("name", ["format-1", "format-2-draft"])
 def test_what_is_too_old_says_what_to_do(name):
-    expected = {"format-1": "format version 1; this constrax reads versions 2 to 7", "format-2-draft": "array 'arc_effect' is missing"}
+    expected = {"format-1": "format version 1; this constrax reads versions 2 to 8", "format-2-draft": "array 'arc_effect' is missing"}
     with pytest.raises(fsa_compile.ArtifactError, match=expected[name]) as caught:
         fsa_compile.CompiledConstraint.load(FOLDER / "refused" / f"{name}.npz")
     assert caught.value.fix == "Compile and save the constraint again."

@@ -11,6 +11,7 @@ import pytest
 import fsa_compile
 import jax_decode
 from fsa_compile import ArtifactError, CompiledConstraint, CompiledItems, TokenizerError, Vocabulary
+from fsa_compile.artifact import artifact_checks
 from fsa_compile.artifact.arrays import ARRAYS
 from fsa_compile.artifact.artifact_checks import MAX_POPS, check_contents, longest_path
 from fsa_compile.artifact.canonical_part import CanonicalPart
@@ -103,6 +104,12 @@ def test_push_strings_that_do_not_fit_into_memory(made, tmp_path):
         check_contents(changed(c, push_offset=offset, push_symbol=symbols, push_register=symbols, max_push=longest), tmp_path)
 
 
+def edges(children):
+    """Segments and children of a table of them."""
+    segment, symbol = children.nonzero()
+    return segment, children[segment, symbol]
+
+
 def test_paths_in_delta_are_measured_in_linear_time():
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -114,11 +121,11 @@ def test_paths_in_delta_are_measured_in_linear_time():
         reached, length = np.arange(n) > 0, 0
         while length <= n and (reached := (reached[children] & (children > 0)).any(1)[segments].any(0)).any():
             length += 1
-        assert min(longest_path(children, segments, n), n) == min(length, n)
+        assert min(longest_path(*edges(children), segments, n), n) == min(length, n)
     n = 200_000
     chain = np.r_[0, np.arange(2, n), 0][:, None]
     start = time.perf_counter()
-    assert longest_path(chain, np.arange(n)[None], MAX_POPS) == MAX_POPS + 1
+    assert longest_path(*edges(chain), np.arange(n)[None], MAX_POPS) == MAX_POPS + 1
     assert time.perf_counter() - start < 20
 
 
@@ -267,3 +274,15 @@ def test_damaged_constraints_are_refused_or_can_be_used(made, tmp_path, exhausti
             jax_decode.to_device(c)
         assert time.perf_counter() - start < 20
     assert refused > 40
+
+
+def test_only_what_is_in_delta_counts(made, tmp_path, monkeypatch):
+    """Large languages have far more places in `delta` than children."""
+    c = made["stack"]
+    edges_of = c.max_pops * (c.num_nodes + np.count_nonzero(c.delta))
+    assert edges_of < c.max_pops * (c.num_nodes + len(c.delta))
+    monkeypatch.setattr(artifact_checks, "_MOST_POPPED", edges_of)
+    check_contents(c, tmp_path)
+    monkeypatch.setattr(artifact_checks, "_MOST_POPPED", edges_of - 1)
+    with pytest.raises(ArtifactError, match=f"'max_pops' {c.max_pops} is out of range"):
+        check_contents(c, tmp_path)
