@@ -68,7 +68,7 @@ def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Co
     crowded = {
         c: mask
         for c, actions in enumerate(tables.actions)
-        if stacks == 1 and (mask := union(m for m, entries in actions if not is_decided(entries, tables.bounds[c])))
+        if stacks == 1 and (mask := union(m for m, some in actions if len(some) > 1 and not is_decided(some, tables.bounds[c])))
     }
     if crowded:
         _check_counted(tables, builder, crowded)
@@ -105,11 +105,18 @@ def narrowing(builder: FrameBuilder) -> dict[int, int]:
         ended = frozenset(builder.ends[p] for p in builder.after_call(*node) if builder.ends[p] > 0)
         return [(ended, under) for callees in builder.below[node[1]] if ended for under in waiting.get(callees, ())]
 
+    known: dict[tuple[frozenset[int], frozenset[int]], int] = {}  # what may be read once some callees have ended
+
+    def read_after(ended: frozenset[int], callees: frozenset[int]) -> int:
+        if (ended, callees) not in known:
+            nodes = reach([(ended, symbol) for symbol in waiting.get(callees, ())], further) if ended else ()
+            known[ended, callees] = union(builder.readable_at(p) for node in nodes for p in builder.after_call(*node))
+        return known[ended, callees]
+
     for c, callees in builder.reached:
         for ending in builder.endings(c) if c in builder.early else ():
             ended = frozenset(builder.ends[p] for p in ending.places if builder.ends[p] > 0)
-            nodes = reach([(ended, symbol) for symbol in waiting.get(callees, ())], further) if ended and ending.early else ()
-            after = union(builder.readable_at(p) for node in nodes for p in builder.after_call(*node)) & ending.early
+            after = ending.early and read_after(ended, callees) & ending.early
             if after:
                 out[c] = out.get(c, 0) | after
     return out

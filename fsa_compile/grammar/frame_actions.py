@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from fsa_compile.arrays.bit_sets import union
+from fsa_compile.automata.pushdown import RETURN
 
 Push: TypeAlias = "tuple[tuple[int, int], ...]"
 Entry: TypeAlias = "tuple[int, Push, int]"
@@ -44,6 +45,20 @@ class Shadow:
     state: int
 
 
+Words: TypeAlias = "dict[tuple[int, int], dict[int, set[int]]]"
+"""Per group of called terminals, and whether they begin an iteration, these terminals with the places after them."""
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class Part:
+    """Symbols before which the same is possible at some places, and what; its actions once a control has needed them."""
+
+    mask: int
+    found: list[Any]
+    words: Words
+    actions: list[Action] | None = None
+
+
 @dataclasses.dataclass(eq=False)
 class FrameTables:
     """Controls and symbols before trimming and minimising. Control numbers begin at 0; there is no dead control.
@@ -71,3 +86,43 @@ class FrameTables:
 def first_symbols(arcs: Iterable[list[tuple[int, int]]]) -> int:
     """All symbols that arcs read."""
     return union(symbols for one in arcs for symbols, _ in one)
+
+
+def pushed(symbol: int, add: int, entries: list[Entry]) -> list[Entry]:
+    """Entries of a callee as entries of its caller."""
+    return [(target, ((symbol, add), *push), own) for target, push, own in entries if target != RETURN]
+
+
+def words_of(calls: Iterable[Call], groups: Mapping[int, int]) -> Words:
+    """Per group of called terminals those that may stand in one place. They share one symbol, whatever they begin with.
+
+    Args:
+      calls: from there.
+      groups: of the callees that are terminals.
+    """
+    words: Words = {}
+    for callee, after, add in calls:
+        if callee in groups:
+            words.setdefault((groups[callee], add), {}).setdefault(callee, set()).add(after)
+    return words
+
+
+def entered(
+    calls: Iterable[Call], words: Words, groups: Mapping[int, int], counting: Collection[int]
+) -> list[tuple[int, dict[int, set[int]]]]:
+    """What is entered together by calls, with whether it begins an iteration, and the places after each callee.
+
+    It is everything but the frames that count, and what begins an iteration, which are entered by themselves.
+
+    Args:
+      words, groups: see `words_of`; of a group all words are entered.
+      counting: callees that count.
+    """
+    together: dict[tuple[int, int], dict[int, set[int]]] = {}
+    for callee, after, add in calls:
+        if callee in groups:
+            together.setdefault((add, -1), {}).update(words[groups[callee], add])
+        else:
+            alone = callee if callee in counting else -1
+            together.setdefault((add, alone), {}).setdefault(callee, set()).add(after)
+    return [(add, callees) for (add, _), callees in together.items()]

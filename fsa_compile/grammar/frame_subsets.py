@@ -24,7 +24,21 @@ from fsa_compile.arrays.bit_sets import disjoint, members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED
 from fsa_compile.errors import LimitError
 from fsa_compile.grammar.competing_lexemes import competitor_sets
-from fsa_compile.grammar.frame_actions import Action, Begin, Call, Entry, FrameTables, Shadow, Young, first_symbols
+from fsa_compile.grammar.frame_actions import (  # fmt: skip
+    Action,
+    Begin,
+    Call,
+    Entry,
+    FrameTables,
+    Part,
+    Shadow,
+    Words,
+    Young,
+    entered,
+    first_symbols,
+    pushed,
+    words_of,
+)
 from fsa_compile.grammar.lexeme_ends import MOST_GENERATIONS, Ending, LexemeEnds
 from fsa_compile.grammar.longest_match import called_terminals, closed_frames, first_and_last
 from fsa_compile.grammar.rule_automata import Loop
@@ -73,10 +87,15 @@ class FrameBuilder:
             self.called_terminals = called_terminals(
                 dfas, self.lexicon.terminals, network.ignore, network.in_brackets, self.back
             )
+        self.groups = {len(network.frames) + t: group for t, group in self.called_terminals.items()}
+        self.counting = {k for k, frame in enumerate(network.frames) if frame.loop}
         self.controls: dict[tuple[frozenset[int], int], int] = {}
         self.sets: list[tuple[frozenset[int], int]] = []
         self.actions: list[list[Action] | None] = []
         self.endings_of: dict[int, list[Ending]] = {}
+        self.at_places: dict[tuple[int, ...], list[Part]] = {}
+        self.called: dict[tuple[int, int, int], list[Action]] = {}
+        self.readable: dict[int, int] = {}
         self.returning: dict[int, tuple[frozenset[int], int]] = {}
         self.returns: dict[tuple[frozenset[int], int], dict[int, int]] = {}  # by `_returning` and stack symbol
         self.symbols: dict[frozenset[tuple[int, frozenset[int]]], int] = {}
@@ -121,7 +140,9 @@ class FrameBuilder:
             # No point inside the lexeme, which would keep what begins beside it from beginning.
             arcs = self.lexicon.terminals[t].automaton.arcs[0]
             self.entry[len(frames) + t] = self._item([(symbols, self._point(t, q, item)) for symbols, q in arcs], -1)
-        first_of_frame = self._first_of_frames()
+        of_terminal = [first_symbols(terminal.automaton.arcs[:1]) for terminal in self.lexicon.terminals]
+        first, _ = first_and_last([frame.dfa for frame in frames])
+        first_of_frame = [union(of_terminal[t] for t in members(terminals)) for terminals in first]
         closed = closed_frames([frame.dfa for frame in frames], [frame.line for frame in frames])
         for (k, q, loose), item in place.items():
             loop = frames[k].loop
@@ -200,12 +221,6 @@ class FrameBuilder:
                 k, q = self.place_frame[p]
                 mask |= self.competitors[k][q]
         return mask
-
-    def _first_of_frames(self) -> list[int]:
-        """Symbols that each frame may begin with."""
-        first, _ = first_and_last([frame.dfa for frame in self.network.frames])
-        of_terminal = [first_symbols(terminal.automaton.arcs[:1]) for terminal in self.lexicon.terminals]
-        return [union(of_terminal[t] for t in members(terminals)) for terminals in first]
 
     # ---------------------------------------------------------------- controls
 
@@ -305,12 +320,45 @@ class FrameBuilder:
         return found
 
     def _actions(self, c: int, inside: tuple[int, ...]) -> list[Action]:
-        endings, only = self.endings(c), self.sets[c][1]
+        endings, going, only = self.endings(c), self.going(c), self.sets[c][1]
+        young = self.generation and any(i in self.generation for i in going)
+        if not self.longest or self.competitors or young or len(endings) > 1 or any(ending.early for ending in endings):
+            return self._entwined_actions(c, endings, inside)
+        # Another symbol goes on with the lexeme than ends it.
+        moves = disjoint([(mask & only, [q]) for i in going for mask, q in self.arcs[i]])
+        out = [(mask, self._own_entries(found, [], c, mask)) for mask, found in moves]
+        for ending in endings:
+            out += self._actions_at(tuple(ending.places), ending.rest, c, inside)
+        return out
+
+    def _actions_at(self, places: tuple[int, ...], rest: int, c: int, inside: tuple[int, ...]) -> list[Action]:
+        """What may be done at places before some symbols. For all controls with these places it is worked out once, where one
+        of them needs it."""
+        parts = self.at_places.get(places)
+        if parts is None:
+            calls = [both for p in places for both in self.calls[p]]
+            words = words_of((call for _, call in calls), self.groups)
+            tags: list[tuple[int, Any]] = []
+            for p in places:
+                tags += [*self.arcs[p], *((mask, Begin(target)) for mask, target in self.begins.get(p, ()))]
+            tags += [*calls, *([(self.every, RETURN)] if any(self.ends[p] > 0 for p in places) else [])]
+            parts = [Part(mask, found, words) for mask, found in disjoint([(mask, [tag]) for mask, tag in tags])]
+            self.at_places[places] = parts
+        out: list[Action] = []
+        for part in parts:
+            if part.mask & rest:
+                if part.actions is None:
+                    part.actions = self._actions_on(part.mask, part.found, part.words, c, inside)
+                out += [(both, entries) for mask, entries in part.actions if (both := mask & rest)]
+        return out
+
+    def _entwined_actions(self, c: int, endings: list[Ending], inside: tuple[int, ...]) -> list[Action]:
+        """The actions of a control in which a symbol may both go on with a lexeme and end it, or end one of several."""
         moves: list[tuple[int, Any]] = []
         for i in self.going(c):
             generation = self.generation.get(i, 0)
             ended = union(x.rest | x.early for x in endings if x.generation < generation)
-            moves += [(mask & only & ~ended, Young(q, generation) if generation else q) for mask, q in self.arcs[i]]
+            moves += [(mask & self.sets[c][1] & ~ended, Young(q, generation) if generation else q) for mask, q in self.arcs[i]]
         calls: list[tuple[int, Any]] = []
         for p, rest, early in [(p, x.rest, x.early) for x in endings for p in x.places]:
             moves += [(mask & rest, target) for mask, target in self.arcs[p]]
@@ -321,7 +369,7 @@ class FrameBuilder:
         if early := union(x.early for x in endings):
             self.early[c] = early
         rest = union(x.rest for x in endings)
-        words = self._words(call for _, call in calls)
+        words = words_of((call for _, call in calls), self.groups)
         shadows = [
             (mask & rest, Shadow(t, q))
             for t in members(self._competitors(c))
@@ -331,50 +379,41 @@ class FrameBuilder:
         returns = [(before & self.every, RETURN)] if any(callee > 0 for callee in callees) else []
         out: list[Action] = []
         for mask, found in disjoint([(mask, [tag]) for mask, tag in [*moves, *calls, *returns, *shadows]]):
-            others = [x for x in found if type(x) is Shadow]
-            parts = [(mask, self._own_entries(found, others, c, mask))]
-            for add, entered in self._entered([x for x in found if type(x) is Call], words):
-                symbol = self._symbol(entered)
-                entrances = [*(self.entry[callee] for callee in entered), *self._shadow_starts(others)]
-                assert self.point.keys().isdisjoint(entrances), "lexemes of a control must begin together"
-                first = self.control(entrances)
-                within = self.actions_of(first, (*inside, c))
-                readable = self._readable(first)
-                parts = [
-                    (both, entries + _pushed(symbol, add, deeper))
-                    for inner, deeper in within
-                    for have, entries in parts
-                    if (both := have & inner)
-                ] + [(left, entries) for have, entries in parts if (left := have & ~readable) and entries]
-            out += parts
+            out += self._actions_on(mask, found, words, c, inside)
         return out
+
+    def _actions_on(self, mask: int, found: list[Any], words: Words, c: int, inside: tuple[int, ...]) -> list[Action]:
+        """The actions on symbols on which the same is possible: what is done in the frame, and all that is called with it."""
+        others = [x for x in found if type(x) is Shadow]
+        parts = [(mask, self._own_entries(found, others, c, mask))]
+        for add, callees in entered([x for x in found if type(x) is Call], words, self.groups, self.counting):
+            symbol = self._symbol(callees)
+            entrances = [*(self.entry[callee] for callee in callees), *self._shadow_starts(others)]
+            assert self.point.keys().isdisjoint(entrances), "lexemes of a control must begin together"
+            first = self.control(entrances)
+            self.actions_of(first, (*inside, c))
+            readable = self._readable(first)
+            parts = [
+                (both, entries + deeper if entries else deeper)
+                for inner, deeper in self._called(symbol, add, first)
+                for have, entries in parts
+                if (both := have & inner)
+            ] + [(left, entries) for have, entries in parts if (left := have & ~readable) and entries]
+        return parts
+
+    def _called(self, symbol: int, add: int, first: int) -> list[Action]:
+        """The actions of a callee's first control as those of its caller."""
+        if (key := (symbol, add, first)) not in self.called:
+            self.called[key] = [(mask, pushed(symbol, add, entries)) for mask, entries in self.actions[first] or []]
+        return self.called[key]
 
     def _readable(self, c: int) -> int:
         """The symbols that a control reads in its own frame or by calls."""
-        return first_symbols([[(mask, 0) for mask, entries in self.actions[c] or [] if any(e[0] != RETURN for e in entries)]])
-
-    def _words(self, calls: Iterable[Call]) -> dict[tuple[int, int], dict[int, set[int]]]:
-        """Per group of called terminals those that may stand here. They share one symbol, whatever they begin with."""
-        words: dict[tuple[int, int], dict[int, set[int]]] = {}
-        for callee, after, add in calls:
-            if callee >= len(self.network.frames):
-                group = words.setdefault((self.called_terminals[callee - len(self.network.frames)], add), {})
-                group.setdefault(callee, set()).add(after)
-        return words
-
-    def _entered(
-        self, calls: list[Call], words: dict[tuple[int, int], dict[int, set[int]]]
-    ) -> list[tuple[int, dict[int, set[int]]]]:
-        """What is entered together: everything but the frames that count, and what begins an iteration here by itself."""
-        together: dict[tuple[int, int], dict[int, set[int]]] = {}
-        for callee, after, add in calls:
-            if callee >= len(self.network.frames):
-                group = words[self.called_terminals[callee - len(self.network.frames)], add]
-                together.setdefault((add, -1), {}).update(group)
-            else:
-                alone = callee if self.network.frames[callee].loop else -1
-                together.setdefault((add, alone), {}).setdefault(callee, set()).add(after)
-        return [(add, entered) for (add, _), entered in together.items()]
+        found = self.readable.get(c)
+        if found is None:
+            found = union(mask for mask, entries in self.actions[c] or [] if any(e[0] != RETURN for e in entries))
+            self.readable[c] = found
+        return found
 
     def _own_entries(self, found: list[Any], others: list[Shadow], c: int, mask: int) -> list[Entry]:
         """The move and the return among what is possible in a control on some symbols."""
@@ -508,8 +547,3 @@ class FrameBuilder:
         ret = [{s: r for s, r in row.items() if r >= 0} for row in self.ret]
         bounds = [self.bounds(c) for c in range(len(self.sets))]
         return FrameTables(actions, ends_of, ret, self.symbol_callees, self.symbol_places, bounds, start, self.sets)
-
-
-def _pushed(symbol: int, add: int, entries: list[Entry]) -> list[Entry]:
-    """Entries of a callee as entries of its caller."""
-    return [(target, ((symbol, add), *push), own) for target, push, own in entries if target != RETURN]

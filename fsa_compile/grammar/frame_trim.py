@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN
 from fsa_compile.errors import UnsatisfiableError, UnsupportedGrammarError
-from fsa_compile.grammar.frame_actions import Action, Entry, FrameTables
+from fsa_compile.grammar.frame_actions import Action, Entry, FrameTables, Push
 from fsa_compile.grammar.frame_subsets import BOTTOM, FrameBuilder
 from fsa_compile.grammar.rule_automata import UncountableError
 
@@ -48,12 +48,19 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
             raise UnsupportedGrammarError(what, text=text, start=0, fix=fix)
         return not where & good[there]
 
+    calls: dict[int, tuple[list[Entry], list[Entry]]] = {}  # lists that are all calls, and what is left of them
     for c, actions in enumerate(tables.actions):
         if not contexts[c]:
             continue
         for i, (mask, entries) in enumerate(actions):
-            alive = [e for e in entries if e[0] == RETURN or not dead(e[0], 1 << e[1][-1][0] if e[1] else contexts[c])]
-            actions[i] = mask, alive
+            if id(entries) not in calls:
+                alive = [e for e in entries if e[0] == RETURN or not dead(e[0], 1 << e[1][-1][0] if e[1] else contexts[c])]
+                if all(e[1] for e in entries):
+                    calls[id(entries)] = entries, alive
+            else:
+                alive = calls[id(entries)][1]
+            if len(alive) < len(entries):
+                actions[i] = mask, alive
         for symbol in [s for s, r in tables.ret[c].items() if dead(r, below[s])]:
             del tables.ret[c][symbol]
     _drop_returns(tables)
@@ -101,7 +108,16 @@ class _Exits:
 
     def __init__(self, tables: FrameTables, below: list[int], bottom: int, *, adding: bool = False) -> None:
         self.tables, self.below = tables, below
-        self.ways = [_ways(actions, adding) for actions in tables.actions]
+        self.moves: list[list[int]] = [[] for _ in tables.actions]
+        """By target."""
+        self.calls: list[list[int]] = [[] for _ in tables.actions]
+        """Places in `ways`, by target."""
+        self.ways: list[tuple[int, ...]] = []
+        """The pushed symbols of different calls, from the top down."""
+        self.target: list[int] = []
+        self.users: list[list[int]] = []
+        """The target of each way, and the controls that have it."""
+        self._find_ways(adding)
         self.reached: list[int] = []
         self.another = 1 << (len(tables.actions) + 1)
         """No exit, but where a frame may begin another iteration."""
@@ -112,6 +128,28 @@ class _Exits:
             for s, r in tables.ret[c].items():
                 self.through[s].append((i, r))
         self.valid = [bottom, *(sum(1 << s for s in tables.ret[c]) for c in self.returning)]
+
+    def _find_ways(self, adding: bool) -> None:
+        """Collects moves and calls, with or without those that begin an iteration."""
+        number: dict[tuple[int, Push], int] = {}
+        for c, actions in enumerate(self.tables.actions):
+            both = {
+                (target, push)
+                for _, entries in actions
+                for target, push, add in entries
+                if target != RETURN and (adding or not (push[0][1] if push else add))
+            }
+            for target, push in both:
+                if not push:
+                    self.moves[target].append(c)
+                    continue
+                way = number.setdefault((target, push), len(number))
+                if way == len(self.ways):
+                    self.ways.append(tuple(s for s, _ in reversed(push)))
+                    self.users.append([])
+                    self.target.append(target)
+                    self.calls[target].append(way)
+                self.users[way].append(c)
 
     def good(self) -> list[int]:
         """Per control the symbols below which it can be completed."""
@@ -141,45 +179,58 @@ class _Exits:
         for c, i in self.number.items():
             exits[c] |= (self.valid[i] != 0) << i
         for c, actions in enumerate(tables.actions):
-            if any(_adds(entry) for _, entries in actions for entry in entries):
+            if any(push[0][1] if push else add for _, entries in actions for _, push, add in entries):
                 exits[c] |= self.another
         through = [self._by_return(s) for s in range(len(self.through))]
         relevant = [union(masks.values()) for masks in through]
         behind: dict[tuple[int, int], _Behind] = {}
-        entering: list[list[int]] = [[] for _ in range(n)]
-        for c, pairs in enumerate(self.ways):
-            for target, _ in pairs:
-                entering[target].append(c)
         waiting: list[list[_Behind]] = [[] for _ in range(n)]
-        todo, queued = deque(range(n - 1, -1, -1)), [True] * n
+        known = [0] * len(self.ways)
+        """The exits behind each way."""
+        todo, queued = deque(c for c in range(n - 1, -1, -1) if exits[c]), [mask != 0 for mask in exits]
+
+        def add(c: int, mask: int) -> None:
+            if mask & ~exits[c]:
+                exits[c] |= mask
+                if not queued[c]:
+                    queued[c] = True
+                    todo.append(c)
+
+        def follow(way: int, found: int) -> None:
+            """Adds what lies behind a way whose target reaches some exits."""
+            for s in self.ways[way]:  # the frame of the call first, the caller's own at last
+                key = found & relevant[s], s
+                after = behind.get(key)
+                if after is None:
+                    returns = [r for r, some in through[s].items() if found & some]
+                    after = behind[key] = _Behind(union(exits[r] for r in returns), {})
+                    for r in returns:
+                        waiting[r].append(after)
+                after.ways[way] = None
+                found = after.exits
+            if found & ~known[way]:
+                known[way] |= found
+                for user in self.users[way]:
+                    add(user, found)
+
+        changed: dict[int, None] = {}
         while todo:
-            c = todo.popleft()
-            queued[c], mask = False, exits[c]
-            for target, push in self.ways[c]:
-                found = exits[target]
-                for s in push:  # the frame of the call first, control c's own at last
-                    key = found & relevant[s], s
-                    after = behind.get(key)
-                    if after is None:
-                        returns = [r for r, some in through[s].items() if found & some]
-                        after = behind[key] = _Behind(union(exits[r] for r in returns), set())
-                        for r in returns:
-                            waiting[r].append(after)
-                    after.callers.add(c)
-                    found = after.exits
-                mask |= found
-            if mask == exits[c]:
-                continue
-            exits[c] = mask
-            woken = set(entering[c])
-            for after in waiting[c]:
-                if mask & ~after.exits:
-                    after.exits |= mask
-                    woken |= after.callers
-            for caller in woken:
-                if not queued[caller]:
-                    queued[caller] = True
-                    todo.append(caller)
+            while todo:
+                c = todo.popleft()
+                queued[c], mask = False, exits[c]
+                for user in self.moves[c]:
+                    add(user, mask)
+                changed[c] = None
+            ways: dict[int, None] = {}
+            for c in changed:
+                ways.update(dict.fromkeys(self.calls[c]))
+                for after in waiting[c]:
+                    if exits[c] & ~after.exits:
+                        after.exits |= exits[c]
+                        ways.update(after.ways)
+            changed.clear()
+            for way in ways:
+                follow(way, exits[self.target[way]])
         return exits
 
     def _by_return(self, symbol: int) -> dict[int, int]:
@@ -193,26 +244,10 @@ class _Exits:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Behind:
-    """The exits that can be reached after a frame with some exits returns through a symbol, and the controls that call it so."""
+    """The exits that can be reached after a frame with some exits returns through a symbol, and the ways with such a return."""
 
     exits: int
-    callers: set[int]
-
-
-def _adds(entry: Entry) -> bool:
-    """Whether an entry begins an iteration of the frame that it is in."""
-    _, push, add = entry
-    return bool(push[0][1] if push else add)
-
-
-def _ways(actions: list[Action], adding: bool) -> set[tuple[int, tuple[int, ...]]]:
-    """Targets of moves and calls, with the pushed symbols from the top down, with or without those that begin an iteration."""
-    return {
-        (entry[0], tuple(s for s, _ in reversed(entry[1])))
-        for _, entries in actions
-        for entry in entries
-        if entry[0] != RETURN and (adding or not _adds(entry))
-    }
+    ways: dict[int, None]
 
 
 def _drop_returns(tables: FrameTables) -> None:
@@ -224,10 +259,11 @@ def _drop_returns(tables: FrameTables) -> None:
     onward = [frozenset(row.values()) for row in tables.ret]
     for c, actions in enumerate(tables.actions):
         for mask, entries in actions:
-            if any(e[0] == RETURN for e in entries):
-                back[c] |= mask
-            if any(e[0] != RETURN for e in entries):
-                own[c] |= mask
+            for target, _, _ in entries:
+                if target == RETURN:
+                    back[c] |= mask
+                else:
+                    own[c] |= mask
         if tables.end[c] == END_HERE:
             own[c] |= end_bit
         elif tables.end[c] == END_RETURN:
@@ -257,9 +293,10 @@ def _drop_returns(tables: FrameTables) -> None:
 
 def _with_returns(actions: list[Action], after: int) -> Iterator[tuple[int, list[Entry]]]:
     for mask, entries in actions:
-        others = [e for e in entries if e[0] != RETURN]
-        if len(others) < len(entries) and mask & after:
-            yield mask & after, entries
-            mask &= ~after
-        if mask and others:
-            yield mask, others
+        if any(e[0] == RETURN for e in entries):
+            if mask & after:
+                yield mask & after, entries
+                mask &= ~after
+            entries = [e for e in entries if e[0] != RETURN]
+        if mask and entries:
+            yield mask, entries

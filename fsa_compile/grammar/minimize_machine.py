@@ -12,6 +12,7 @@ from fsa_compile.arrays.bit_sets import members
 from fsa_compile.arrays.graphs import reach
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, ranked
+from fsa_compile.arrays.ranges import ranges, spread
 from fsa_compile.artifact.arrays import NO_TEMPERATURE
 from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.grammar.conflicts import is_decided
@@ -77,11 +78,14 @@ class _Refinement:
         pushes: dict[Push, int] = {}
         groups: dict[tuple[Entry, ...], int] = {}
         owner, masks, group = [], [], []
+        of_list: dict[int, int] = {}  # by identity: controls share lists
         for i, c in enumerate(order):
             for mask, entries in tables.actions[c]:
                 owner.append(i)
                 masks.append(mask)
-                group.append(groups.setdefault(tuple(entries), len(groups)))
+                if (found := of_list.get(id(entries))) is None:
+                    found = of_list[id(entries)] = groups.setdefault(tuple(entries), len(groups))
+                group.append(found)
         self.owner, self.group = np.array(owner, np.int64), np.array(group, np.int64)
         self.weight = self._weights(masks)
         flat = [
@@ -99,8 +103,13 @@ class _Refinement:
         for push, j in pushes.items():
             for k, (s, add) in enumerate(push):
                 self.push_symbol[k, j], self.push_add[k, j] = symbols[s], add
-        returns = [(i, symbols[s], number[r]) for i, c in enumerate(order) for s, r in tables.ret[c].items()]
-        self.ret = np.array(returns, np.int64).reshape(-1, 3).T
+        rows: dict[tuple[tuple[int, int], ...], int] = {}
+        returns = [rows.setdefault(tuple(tables.ret[c].items()), len(rows)) for c in order]
+        self.row = np.array(returns, np.int64)
+        back = [(i, symbols[s], number[r]) for row, i in rows.items() for s, r in row]
+        self.ret = np.array(back, np.int64).reshape(-1, 3).T
+        """Of every row of returns, which many controls share: its number, a symbol and a control."""
+        self.begin = self.ret[0].searchsorted(np.arange(len(rows) + 1))
 
     def classes(self) -> tuple[dict[int, int], dict[int, int]]:
         """Class of every control and of every symbol, numbered from 0 in the order of their first members."""
@@ -116,8 +125,11 @@ class _Refinement:
         return dict(zip(self.order, new.tolist())), dict(zip(self.symbols, symbol[:-1].tolist()))
 
     def _symbol_classes(self, control: np.ndarray) -> np.ndarray:
-        at, symbol, to = self.ret
-        symbol, at, to = _distinct(symbol, control[at], control[to], len(self.order) + 1)
+        _, symbol, to = self.ret
+        bound = len(self.order) + 1
+        used = distinct(self.row * bound + control[:-1])  # rows with the classes of their controls
+        which, place = ranges(self.begin[used // bound], self.begin[used // bound + 1])
+        symbol, at, to = _distinct(symbol[place], used[which] % bound, control[to[place]], bound)
         return ranked(_sums(symbol, mixed(mixed(at) * _ODD + _as_hash(to)), len(self.symbols)))
 
     def _control_classes(self, control: np.ndarray, symbol: np.ndarray) -> np.ndarray:
@@ -129,9 +141,9 @@ class _Refinement:
         one = mixed(mixed(_as_hash(control[target])) + push[push_of] * _ODD + _as_hash(add))
         entries = mixed(_sums(group_of, one, self.num_groups))
         out = _sums(self.owner, self.weight * entries[self.group], len(self.order))
-        at, through, to = self.ret
-        at, through, to = _distinct(at, symbol[through], control[to], max(len(self.order), len(self.symbols)) + 1)
-        out += _sums(at, mixed(mixed(through) * _ODD2 + _as_hash(to)), len(self.order))
+        row, through, to = self.ret
+        row, through, to = _distinct(row, symbol[through], control[to], max(len(self.order), len(self.symbols)) + 1)
+        out += _sums(row, mixed(mixed(through) * _ODD2 + _as_hash(to)), int(self.row.max()) + 1)[self.row]
         return ranked(mixed(out) + mixed(_as_hash(control[:-1]) * _ODD))
 
     def _weights(self, masks: list[int]) -> np.ndarray:
@@ -192,6 +204,7 @@ class _Assembly:
         self.add: list[int] = []
         self.pushes: dict[tuple[tuple[int, int], ...], int] = {(): 0}
         self.action_of: dict[Hashable, int] = {}
+        self.of_list: dict[int, int] = {}
 
     def machine(self, name_control: Callable[[int], str], name_symbol: Callable[[int], str]) -> ByteMachine:
         kinds = int(self.byte_class.max()) + 1
@@ -200,14 +213,22 @@ class _Assembly:
         end = np.zeros(self.size, np.int8)
         bounds = np.full((self.size, 2), UNCOUNTED, np.int32)
         deterministic = True
+        masks: dict[int, int] = {}
+        places: list[tuple[int, int, int]] = []
         for k, c in self.of_class.items():
-            deterministic &= all(is_decided(entries, self.tables.bounds[c]) for _, entries in self.tables.actions[c])
             for mask, entries in self.tables.actions[c]:
-                action[k + 1, list(members(mask))] = self._action(entries)
-            for s, r in self.tables.ret[c].items():
-                ret[k + 1, self.symbol[s]] = self.control[r] + 1
+                deterministic &= len(entries) < 2 or is_decided(entries, self.tables.bounds[c])
+                places.append((k + 1, masks.setdefault(mask, len(masks)), self._action(entries)))
+            row = self.tables.ret[c]
+            ret[k + 1, [self.symbol[s] for s in row]] = [self.control[r] + 1 for r in row.values()]
             end[k + 1] = self.tables.end[c]
             bounds[k + 1] = self.tables.bounds[c]
+        of_mask = [np.fromiter(members(mask), np.int64) for mask in masks]
+        at, mask_of, number = np.array(places, np.int64).reshape(-1, 3).T
+        size = np.array([len(some) for some in of_mask], np.int64)
+        begin = size.cumsum() - size
+        which, column = spread(begin[mask_of], size[mask_of])
+        action[at[which], np.concatenate([np.zeros(0, np.int64), *of_mask])[column]] = number[which]
         columns, kind = np.unique(action, axis=1, return_inverse=True)
         names: dict[int, dict[str, None]] = {}
         for s, k in self.symbol.items():  # equal symbols are one: it stands for all of their callees
@@ -224,6 +245,8 @@ class _Assembly:
         )  # fmt: skip
 
     def _action(self, entries: Sequence[Entry]) -> int:
+        if id(entries) in self.of_list:  # controls share lists
+            return self.of_list[id(entries)]
         key = _entries_key(entries, self.control, self.symbol)
         found = self.action_of.get(key)
         if found is None:
@@ -233,4 +256,5 @@ class _Assembly:
                 self.push.append(self.pushes.setdefault(push, len(self.pushes)))
                 self.add.append(add)
             self.offset.append(len(self.next))
+        self.of_list[id(entries)] = found
         return found

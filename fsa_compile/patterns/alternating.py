@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from fsa_compile.arrays.bit_sets import union
 from fsa_compile.automata.letter_dfa import LetterDfa, letter_sets, trim
 from fsa_compile.automata.minimize import letter_classes
 from fsa_compile.errors import LimitError
@@ -55,8 +56,17 @@ def determinize_with_conditions(positions: GuardedPositions, limits: CompileLimi
         values = machine.lookbehind_values(state)
         final.append(machine.accepts(state[-1], values))
         by_target: dict[int, int] = {}
+        asked = machine.asked(state)
+        steps: dict[int, tuple[tuple[Threads, ...] | None, int]] = {}  # letters that the state does not tell apart have one
         for letter, letters in enumerate(class_letters):
-            after = machine.step(state, letter, values)
+            alike = machine.read_by[letter] & asked
+            if alike in steps:
+                after, cost = steps[alike]
+                machine.threads += cost
+            else:
+                before = machine.threads
+                after = machine.step(state, letter, values)
+                steps[alike] = after, machine.threads - before
             if after is None:
                 continue
             target = ids.get(after)
@@ -94,6 +104,32 @@ class _Machine:
         self.reads = reads
         self.threads = 0
         self.behind = [(i, body.start) for i, body in enumerate(positions.looks) if body.behind]
+        self.read_by = [sum(1 << q for q, reading in enumerate(column) if reading) for column in zip(*reads)]
+        """Per letter class the positions that read it, as bits."""
+        self._asked_at: dict[int, int] = {SINK: 0}
+        self._asked: dict[Threads, int] = {}
+
+    def asked(self, state: tuple[Threads, ...]) -> int:
+        """The positions, as bits, that a step from a state asks whether they read the letter."""
+        started = union(self._asked_from(start) for _, start in self.behind)
+        return started | union(self._asked_by(threads) for threads in state)
+
+    def _asked_by(self, threads: Threads) -> int:
+        found = self._asked.get(threads)
+        if found is None:
+            found = union(self._asked_from(p) for p, _ in threads)
+            found |= union(self._asked_by(inner) for _, obligations in threads for _, inner in obligations)
+            self._asked[threads] = found
+        return found
+
+    def _asked_from(self, p: int) -> int:
+        """Those that follow a position, or begin a lookaround that a guard there asks for."""
+        found = self._asked_at.get(p)
+        if found is None:
+            guards = [guard for guard, _ in self.follow[p]] + list(self.ends[p])
+            started = {self.looks[condition >> 1].start for guard in guards for condition in guard}
+            found = self._asked_at[p] = union(1 << q for _, q in self.follow[p]) | union(map(self._asked_from, started - {p}))
+        return found
 
     def initial(self) -> tuple[Threads, ...]:
         """The state before the first character: threads of each lookbehind, then of the pattern."""
