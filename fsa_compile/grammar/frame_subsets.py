@@ -474,13 +474,13 @@ class FrameBuilder:
 
     def returned(self, c: int, symbol: int) -> int:
         """The control after a return from control c through a symbol; -1 when nothing that it waits for has ended."""
-        found = self.ret[c].get(symbol)
+        row = self.returns.setdefault(ending := self._returning(c), {})
+        found = row.get(symbol)
         if found is None:
-            row = self.returns.setdefault(ending := self._returning(c), {})
-            if symbol not in row:
-                after, only = self.after_call(ending[0], symbol), ending[1]
-                row[symbol] = self.control(after, -1 if self._reads_only(after, only) else only) if after else -1
-            found = self.ret[c][symbol] = row[symbol]
+            after, only = self.after_call(ending[0], symbol), ending[1]
+            found = self.control(after, -1 if self._reads_only(after, only) else only) if after else -1
+            row[symbol] = found
+        self.ret[c][symbol] = found
         return found
 
     def _reads_only(self, places: set[int], only: int) -> bool:

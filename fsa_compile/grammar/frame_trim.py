@@ -48,6 +48,7 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
             raise UnsupportedGrammarError(what, text=text, start=0, fix=fix)
         return not where & good[there]
 
+    gone: dict[tuple[tuple[int, int], ...], list[int]] = {}
     calls: dict[int, tuple[list[Entry], list[Entry]]] = {}  # lists that are all calls, and what is left of them
     for c, actions in enumerate(tables.actions):
         if not contexts[c]:
@@ -61,7 +62,10 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
                 alive = calls[id(entries)][1]
             if len(alive) < len(entries):
                 actions[i] = mask, alive
-        for symbol in [s for s, r in tables.ret[c].items() if dead(r, below[s])]:
+        row = tuple(tables.ret[c].items())
+        if row not in gone:
+            gone[row] = [s for s, r in row if dead(r, below[s])]
+        for symbol in gone[row]:
             del tables.ret[c][symbol]
     _drop_returns(tables)
 
@@ -162,11 +166,14 @@ class _Exits:
                     known[mask] = self._valid_for(mask)
                 good.append(known[mask])
             changed = False
+            lost: dict[tuple[tuple[int, int], ...], int] = {}  # controls share rows of returns
             for c, i in self.number.items():
-                for s, r in self.tables.ret[c].items():
-                    if self.valid[i] >> s & 1 and self.below[s] & ~good[r]:
-                        self.valid[i] &= ~(1 << s)
-                        changed = True
+                row = tuple(self.tables.ret[c].items())
+                if row not in lost:
+                    lost[row] = union(1 << s for s, r in row if self.below[s] & ~good[r])
+                if self.valid[i] & lost[row]:
+                    self.valid[i] &= ~lost[row]
+                    changed = True
             if not changed:
                 return good
 
