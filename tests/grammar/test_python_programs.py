@@ -13,6 +13,7 @@ from functools import cache
 
 import pytest
 from oracles.keyword_swaps import keywords_of, with_keyword
+from oracles.python_statements import LEFT_OUT_STATEMENTS, statement
 
 from fsa_compile import library
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -63,6 +64,8 @@ SHORT = (
     "f(a, # b\n  c)\n", "(a, [b, *c]) = [d] = e\n", "for (a.b, c[0]), *d in e: pass\n", "with a as (b, c): d\n", "x = b'' b\"\"\"a\"\"\" + rb'\\a'\n",
     "x = u'' r'''a''' f'' '\\U0010ffff'\n", "def f(a, /, b=1, *, c, **d): pass\n", "def f(a=1, /, *b): pass\n", "x = lambda a, /: a\n", "from .. . import a\n",
     "  # a\n \t\nx\n", " # a\nx\n", "\t\nx\n", "a = \\\n    b + \\\n    c if d \\\n    else e\n", "with a, \\\n     b: c\n", "assert a, \\\n    'b' \\\n    'c'\n", "from a import b, \\\n    c\n",
+    "f(\\\n a \\\n , b)\n", "a \\\n  .b \\\n  [c] \\\n  = d\n", "with a \\\n  as b: c\n",
+    "del (a, [b.c]), d[0],\n", "for a \\\n  in b: c\n", "x = b'a' \\\n  b'b'\n", "with (a as b, c): pass\n",
     "f'{a.b}{c[1]}{d(e, -1)!r:>{f}}'\n", "f(\n f\"{', '.join(a)}\", f'{a[1:]} {b+1}{{' \n)\n", 'f"""{a.b}\n"d" {e=:x}"""\n',
     "".join(f"{'    ' * k}if a{k}:\n" for k in range(8)) + "    " * 8 + "b\nc\n",
 )  # fmt: skip
@@ -162,8 +165,9 @@ def test_what_is_no_python_is_refused(text):
 
 
 LEFT_OUT = (
-    "if a:\n  b\n", "if a:\n\tb\n", "a\n  ", "a # b", "'\\N{BULLET}'\n", "match a:\n    case b: c\n", "try: a\nexcept* b: c\n", "with (a as b, c): d\n",
-    "f'{a if b else c}'\n", "f'{a == b}'\n", "f'{a(b(c))}'\n", "f'''a{b}'''\n", "rf'{a}'\n", "del (a, b)\n", "(a): b = c\n", "f(\\\na)\n", "x: a.b(c) = d\n",
+    "if a:\n  b\n", "if a:\n\tb\n", "a\n  ", "a # b", "'\\N{BULLET}'\n", "match *a, b:\n    case c: d\n", "match not a:\n    case b: c\n",
+    "match a:\n    case 1 + 2j: b\n", "match a:\n    case f'b': c\n", "match a:\n    case b(_=c): d\n",
+    "f'{a if b else c}'\n", "f'{a == b}'\n", "f'{a(b(c))}'\n", "f'''a{b}'''\n", "rf'{a}'\n", "(a): b = c\n", "x: a.b(c) = d\n",
     "".join(f"{'    ' * k}if a{k}:\n" for k in range(9)) + "    " * 9 + "b\n", "1if a else b\n",
 )  # fmt: skip
 """What the grammar's comment says is left out, by example."""
@@ -196,3 +200,20 @@ def test_names_that_begin_with_keywords():
     text = "ifé = varα.nullñ + Trueß[日本]\ndef notλ(Ж, inÿ): return fё\nf'{isé}'\n"
     assert parses(text)
     assert accepts(text)
+
+
+def test_statements_are_read_as_python_reads_them(exhaustive):
+    rng, both = random.Random(11), {True: 0, False: 0}
+    for _ in range(60_000 if exhaustive else 4_000):
+        text = statement(rng)
+        right = parses(text)
+        both[right] += 1
+        assert accepts(text) == right or (right and LEFT_OUT_STATEMENTS.search(text)), text
+    assert min(both.values()) > 500
+
+
+def test_match_and_case_are_names_elsewhere():
+    uses = "match = 1\nmatch.x = case\nmatch(x).y, b = match[1:2]\nmatch += 1\nmatch: int = 2\nmatch in y\nmatch not in y\nmatch if x else y\n"
+    uses += "f(match=1, case=2); match(a, b=1)\nimport match\nfor match in case: case = match\nx.match()\nmatch and case\nmatch - 1\nmatch(a for a in b)\n"
+    assert parses(uses)
+    assert accepts(uses)
