@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oracles.samples import sampled
 from oracles.tallies import Tally
 
 _MOST_MAPPINGS = 8_000
@@ -57,9 +58,24 @@ _FIRST = (_ALONE, "tests/test_executors.py", "tests/test_readme.py")
 """What takes longest."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, so that all processes are busy to the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Cases outside the samples are deselected; what takes longest comes first, so that all processes are busy to the end."""
+    if not (config.getoption("--exhaustive") or config.getoption("keyword")):  # who names cases with -k wants just them
+        kept = sampled(items)
+        left_out = [item for item in items if item not in kept]
+        config.hook.pytest_deselected(items=left_out)
+        if hasattr(config, "workeroutput"):
+            config.workeroutput["left_out"] = [item.nodeid for item in left_out]
+        items[:] = [item for item in items if item in kept]
     items.sort(key=lambda item: any(name in item.nodeid for name in _FIRST), reverse=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """The summary counts what the workers, each in the same way, have deselected: pytest-xdist does not."""
+    left_out = getattr(node, "workeroutput", {}).get("left_out")
+    if left_out:
+        node.config.pluginmanager.get_plugin("terminalreporter").stats["deselected"] = left_out
 
 
 def pytest_collection_finish() -> None:
