@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import tempfile
+import types
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -75,7 +76,8 @@ def pytest_testnodedown(node: Any) -> None:
     """The summary counts what the workers, each in the same way, have deselected: pytest-xdist does not."""
     left_out = getattr(node, "workeroutput", {}).get("left_out")
     if left_out:
-        node.config.pluginmanager.get_plugin("terminalreporter").stats["deselected"] = left_out
+        reporter = node.config.pluginmanager.get_plugin("terminalreporter")
+        reporter.stats["deselected"] = [types.SimpleNamespace(nodeid=name) for name in left_out]
 
 
 def pytest_collection_finish() -> None:

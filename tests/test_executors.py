@@ -11,11 +11,13 @@ _LEAST = {"judge": 1_000, "openfst": 1_000}
 
 
 @pytest.mark.parametrize("name", EXECUTORS)
-def test_every_text_is_judged_right(name: str, tmp_path) -> None:
-    verdicts = EXECUTORS[name](PAIRS, tmp_path)
-    wrong = [(ROWS[pair.row].name, pair.text, pair.good) for pair, verdict in zip(PAIRS, verdicts) if verdict not in (None, pair.good)]
+def test_every_text_is_judged_right(name: str, tmp_path, exhaustive) -> None:
+    """By the slowest executor, of every row the first text of its language and the first outside; in full with --exhaustive."""
+    pairs = PAIRS if exhaustive or name != "drafts" else list({(pair.row, pair.good): pair for pair in reversed(PAIRS)}.values())
+    verdicts = EXECUTORS[name](pairs, tmp_path)
+    wrong = [(ROWS[pair.row].name, pair.text, pair.good) for pair, verdict in zip(pairs, verdicts) if verdict not in (None, pair.good)]
     assert wrong == []
-    assert sum(verdict is not None for verdict in verdicts) >= _LEAST.get(name, len(PAIRS))
+    assert sum(verdict is not None for verdict in verdicts) >= _LEAST.get(name, len(pairs))
 
 
 def test_the_table_is_broad() -> None:

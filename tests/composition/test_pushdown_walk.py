@@ -358,7 +358,7 @@ def test_masks_over_a_real_vocabulary(name: str, data_dir: Path) -> None:
     make, *bounds = _COUNTING.get(name, (_MACHINES.get(name), v))
     m = make(*bounds)
     constraint = compose_machine(m, v, source=name)
-    checked, wrong = mask_differences(constraint, m, v.tokens, np.random.default_rng(0), walks=3, length=6)
+    checked, wrong = mask_differences(constraint, m, v.tokens, np.random.default_rng(0), walks=2, length=5)
     assert not wrong, wrong
     assert checked > 500_000
 

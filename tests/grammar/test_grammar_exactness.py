@@ -251,6 +251,7 @@ def machine_and_stacks(g: Grammar) -> tuple[int, ByteMachine | None]:
     return 1, None
 
 
+@pytest.mark.sampled(15, every=("name", "family"))
 @pytest.mark.parametrize("family", ["llama3", "gpt2"])
 @pytest.mark.parametrize("name", [n for n in library.names() if n not in ("c", "go", "java", "javascript", "python", "sql", "typescript")])
 def test_library(name: str, family: str, data_dir) -> None:

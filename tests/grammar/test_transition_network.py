@@ -206,10 +206,10 @@ def random_rules(rng: random.Random) -> Grammar:
 
 
 @pytest.mark.parametrize("stacks", [1, 3])
-def test_random_rules(stacks: int) -> None:
+def test_random_rules(stacks: int, exhaustive: bool) -> None:
     """Every grammar is refused with an error, or its machine has its language."""
     done = 0
-    for seed in range(70):
+    for seed in range(70 if exhaustive else 30):
         grammar = random_rules(random.Random(seed))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GrammarWarning)
@@ -218,7 +218,7 @@ def test_random_rules(stacks: int) -> None:
             except (GrammarError, UnsatisfiableError):
                 continue
         done += 1
-    assert done >= 20
+    assert done >= (20 if exhaustive else 8)
 
 
 def test_gbnf_right_recursion() -> None:

@@ -68,6 +68,7 @@ def test_corpus_automata_are_minimal(case):
     assert dfa.num_states - 1 == to_pynini(dfa).minimize().num_states()
 
 
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(
     "pattern",
     [

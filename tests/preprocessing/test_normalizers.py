@@ -46,6 +46,7 @@ def spec_of(step) -> dict:
     return json.loads(made.to_str())["normalizer"]
 
 
+@pytest.mark.sampled(20, every=("name", "alphabet"))
 @pytest.mark.parametrize("alphabet", ALPHABETS)
 @pytest.mark.parametrize("name", STEPS)
 def test_images_of_languages(name, alphabet):

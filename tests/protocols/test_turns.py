@@ -68,6 +68,7 @@ CALLS_ARE_OBJECTS = ("gemma3-json", "llama3")
 """Protocols in which a call and an answer that is an object begin alike; both together are refused."""
 
 
+@pytest.mark.sampled(18, every=("name", "special"))
 @pytest.mark.parametrize("special", [True, False], ids=["tokens", "text"])
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_kind_of_turn(name, special):

@@ -30,7 +30,7 @@ def machine(name, style):
 def test_values_are_accepted_and_come_back(name, style, exhaustive):
     T, values = TYPES[name]
 
-    @settings(max_examples=1000 if exhaustive else 25, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=1000 if exhaustive else 10, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(values)
     def check(value):
         text = dump(T, value, style=style)

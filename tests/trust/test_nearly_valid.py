@@ -120,7 +120,7 @@ def tokenizer_model(rng: random.Random, folder: Path) -> Callable[[], Any]:
     ("kind", "few", "many", "wrong"),
     [
         (schema, 500, 20_000, 40), (schema_as_text, 200, 5_000, 15), (pattern, 300, 20_000, 15), (grammar, 200, 5_000, 20),
-        (request, 200, 5_000, 15), (yaml_schema, 60, 5_000, 5), (response, 60, 5_000, 15), (tokenizer_json, 60, 500, 3),
+        (request, 200, 5_000, 15), (yaml_schema, 30, 5_000, 2), (response, 60, 5_000, 15), (tokenizer_json, 60, 500, 3),
         (tokenizer_model, 60, 500, 2),
     ],
     ids=lambda x: x.__name__ if callable(x) else "",

@@ -68,7 +68,7 @@ CALLS = {
     "generate": (jax_decode.generate, [DECODER, [1], TABLES], {"constraint": 0, "sampler": None, "tokenizer": None, "stop_ids": None} | ONE),
     "stream": (streamed, [DECODER, [1], TABLES], {"tokenizer": VOCABULARY, "stopping": ()} | ONE),
 }  # fmt: skip
-SLOW = {"generate", "stream"}
+SLOW = {"generate", "load", "stream"}
 
 
 @pytest.mark.parametrize("name", CALLS)

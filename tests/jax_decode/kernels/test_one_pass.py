@@ -40,6 +40,7 @@ def noise_of(batch):
     return Noise(jnp.asarray(key), jnp.arange(batch, dtype=jnp.uint32))
 
 
+@pytest.mark.sampled(6, every=("kernel", "masked", "width"))
 @pytest.mark.parametrize(("batch", "width", "dtype"), SHAPES)
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -56,6 +57,7 @@ def test_best_token_and_sums_are_numpys(kernel, batch, width, dtype, masked):
     np.testing.assert_allclose(got.raw, np.logaddexp.reduce(x.astype(np.float64), axis=1), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(6, every=("kernel", "inverse", "width"))
 @pytest.mark.parametrize(("batch", "width", "dtype"), SHAPES)
 @pytest.mark.parametrize(("inverse", "threshold", "with_raw"), [(None, None, True), (1.7, 1.0, False)])
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -135,6 +137,7 @@ def test_no_kernel_of_a_gpu_without_one(monkeypatch):
     assert not one_pass.wanted("gpu")
 
 
+@pytest.mark.sampled(2, every=("masked", "scale"))
 @pytest.mark.parametrize("scale", [None, 0.5])
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_search_for_a_border_sees_the_same_masses(masked, scale, monkeypatch):

@@ -67,16 +67,17 @@ def excess(drawn, expected) -> float:
     ids=repr,
 )
 def test_samples_follow_the_conditional_distribution(which, method):
-    out = run(which, method, seed=3)
-    assert out.found == 3000
+    samples = 3000 if method.nodes else 1000  # without memory, every sample is drawn from the start
+    out = run(which, method, samples, seed=3)
+    assert out.found == samples
     assert set(out.generation.status) == {Status.ACCEPTED}
     assert excess(texts(out.generation), exact(which)) < 5
 
 
 def test_pairs_from_nothing_known_are_independent():
-    """Two samples of each of 2,000 runs that begin without memory: neither depends on what the other one taught."""
+    """Two samples of each of 1,000 runs that begin without memory: neither depends on what the other one taught."""
     drawn = []
-    for seed in range(40):
+    for seed in range(20):
         out = run(prompts=[PROMPT] * 50, constraint=[RARE] * 50, samples=2, seed=seed, rows=2, method=Adaptive(nodes=2048))
         drawn += zip(texts(out.generation)[::2], texts(out.generation)[1::2])
     one = exact(RARE)

@@ -86,6 +86,7 @@ def slope_and_difference(loss, decoder, step):
     return float(slope), float(ends[0] - ends[1]) / (2 * step)
 
 
+@pytest.mark.sampled(2, every=("name", "stops"))
 @pytest.mark.parametrize("stops", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_scores_have_gradients_through_parameters(name, stops):

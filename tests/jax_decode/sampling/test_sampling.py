@@ -81,8 +81,11 @@ def test_gumbel_has_the_right_distribution():
 @pytest.mark.parametrize("sampler", SAMPLERS[1:], ids=repr)
 @pytest.mark.parametrize("kind", ["wide", "narrow", "free", "none"])
 def test_frequencies_match_the_exact_distribution(sampler, kind):
-    """Chi-square over 40,000 draws at one state, every expected count above 5; the keys are fixed."""
-    n, vocab_size = 40_000, 40
+    """Chi-square over 10,000 draws at one state, every expected count above 5; the keys are fixed.
+
+    A distribution at an effect size (Cohen's w) of 0.1 from the exact one is found with a power above 0.99.
+    """
+    n, vocab_size = 10_000, 40
     logits = jax.random.normal(jax.random.key(7), (vocab_size,)) * 1.5
     wide = hand_made.repeated(range(3, 30), 0, 4, vocab_size, stop_ids=(0, 1))
     narrow = hand_made.one_of([[], [2], [3, 4], [9], [20], [33], [39]], vocab_size, stop_ids=(0, 1))

@@ -47,7 +47,7 @@ def compiled(name: str):
 def test_library_grammars_on_the_device_are_the_host_walk(name):
     """Budgets and depths from the tightest on; masks, nodes, registers, stacks and statuses after every token."""
     c = compiled(name)
-    rows = 6
+    rows = 4
     limits = [c.shortest_completion + 9 * i for i in range(rows)]
     depths = [c.shortest_depth + 2 * i for i in range(rows)]
     walk_together([c], [0] * rows, limits=limits, depths=depths, pick=favouring(OPENING), seed=1)
