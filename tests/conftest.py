@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     if "optimization_level=0" in flags and metadata.version("jaxlib").startswith("0.10."):  # later ones end at a flag unknown to them
         os.environ["XLA_FLAGS"] = f"{flags} {_QUICKER}"
+    os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # nobody reads from which lines an operation came
     chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     if chosen is None or (hasattr(config, "workerinput") and Path(chosen).name.startswith(_KEPT)):
         folder = tempfile.TemporaryDirectory(prefix=_KEPT, ignore_cleanup_errors=True)

@@ -13,11 +13,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from oracles.grammar_checks import library_machine
 from oracles.keyword_swaps import keywords_of, with_keyword
 
 from fsa_compile import library
-from fsa_compile.grammar.grammar_machine import machine_of
-from fsa_compile.grammar.lark_syntax import parse_lark
 
 PROGRAM = """package a.b;
 import java.util.*;
@@ -138,7 +137,7 @@ def parses() -> Iterator[Callable[[str], bool]]:
 
 @cache
 def machine():
-    return machine_of(parse_lark(library.grammar_text("java"), mode="longest"))
+    return library_machine("java")
 
 
 def accepts(text: str) -> bool:

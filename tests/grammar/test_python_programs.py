@@ -12,12 +12,11 @@ import warnings
 from functools import cache
 
 import pytest
+from oracles.grammar_checks import library_machine
 from oracles.keyword_swaps import keywords_of, with_keyword
 from oracles.python_statements import LEFT_OUT_STATEMENTS, statement
 
 from fsa_compile import library
-from fsa_compile.grammar.grammar_machine import machine_of
-from fsa_compile.grammar.lark_syntax import parse_lark
 
 PROGRAM = '''import os.path as path
 from typing import List, Dict
@@ -73,7 +72,7 @@ SHORT = (
 
 @cache
 def machine():
-    return machine_of(parse_lark(library.grammar_text("python"), mode="longest"))
+    return library_machine("python")
 
 
 def accepts(text: str) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from corpus.program_texts import PROGRAMS
 from oracles import grammar_judges as judges
+from oracles.grammar_checks import library_machine
 from oracles.keyword_swaps import keywords_of, with_keyword
 
 from fsa_compile import library
@@ -80,7 +81,7 @@ def judge_of(name: str) -> Callable[[str], bool]:
 
 @functools.cache
 def machine(name: str):
-    return machine_of(parse_lark(library.grammar_text(name), mode=library.options(name)["mode"]))
+    return library_machine(name)
 
 
 def accepts(name: str, text: str) -> bool:

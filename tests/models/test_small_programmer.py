@@ -7,11 +7,9 @@ import random
 
 import numpy as np
 import pytest
+from oracles.grammar_checks import library_machine
 
 import models
-from fsa_compile import library
-from fsa_compile.grammar.grammar_machine import machine_of
-from fsa_compile.grammar.lark_syntax import parse_lark
 from tools.small_model import corpus_tokens, program_corpus, train_programmer
 from tools.small_model.train_small import loss_sums
 
@@ -25,7 +23,7 @@ def programs():
 
 
 def test_every_function_is_one_of_the_librarys_grammar(programs):
-    machine = machine_of(parse_lark(library.grammar_text("python"), mode="longest"))
+    machine = library_machine("python")
     for program in programs[:150]:
         (function,) = ast.parse(program.output).body
         assert isinstance(function, ast.FunctionDef)

@@ -19,11 +19,14 @@ from oracles.stack_sets import Configurations, StackSets, random_tokens
 from fsa_compile import library
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
+from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.compiler.stored_machines import stored_machine
 from fsa_compile.composition.compose import compose_machine
 from fsa_compile.grammar.gbnf_syntax import parse_gbnf
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.lark_syntax import parse_lark
+from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary import Vocabulary
 
 BRACKETS = b"()[]{}<>\"',:;= \n"
@@ -239,6 +242,12 @@ def grammar_of(name: str) -> Grammar:
     """A grammar of the library as its front end reads it."""
     chosen, text = library.options(name), library.grammar_text(name)
     return parse_gbnf(text) if chosen["syntax"] == "gbnf" else parse_lark(text, mode=chosen["mode"])
+
+
+def library_machine(name: str) -> ByteMachine:
+    """The machine of a grammar of the library, of a file if this grammar was read by this code before."""
+    grammar, limits = grammar_of(name), CompileLimits()
+    return stored_machine(grammar, lambda: machine_of(grammar), stacks=1, specials={}, limits=limits)
 
 
 @dataclasses.dataclass
