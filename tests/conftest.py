@@ -56,8 +56,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 _ALONE = "test_the_notebook_runs"
 """Tests that share nothing with the others of their module."""
 
-_FIRST = (_ALONE, "tests/test_executors.py", "tests/test_readme.py")
-"""What takes longest."""
+_FIRST = (
+    _ALONE, "/test_readme.py", "/test_welcome.py", "/test_lanes.py", "/test_profiles.py", "/test_sampling.py", "/test_real_languages.py",
+    "/test_stack.py", "/test_executors.py", "/test_small_model.py", "/test_smc.py", "/test_target.py", "/test_denoising.py", "/test_canvas.py",
+)  # fmt: skip
+"""What takes longest, a minute and more, the longest first."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -69,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if hasattr(config, "workeroutput"):
             config.workeroutput["left_out"] = [item.nodeid for item in left_out]
         items[:] = [item for item in items if item in kept]
-    items.sort(key=lambda item: any(name in item.nodeid for name in _FIRST), reverse=True)
+    items.sort(key=lambda item: next((place for place, name in enumerate(_FIRST) if name in item.nodeid), len(_FIRST)))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -84,6 +84,7 @@ def test_closed_objects_of_plain_values_have_a_bound_in_any_order(tally):
     assert tally["made"] > 20
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "schema",
     [

@@ -40,6 +40,7 @@ def test_operators_are_set_operations(p, q):
     assert members(a + b) == {t for t in TEXTS if any(t[:i] in in_a and t[i:] in in_b for i in range(len(t) + 1))}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("p", PATTERNS)
 def test_products_equal_openfst(p):
     """Two implementations of the same algebra."""

@@ -36,6 +36,15 @@ def sample(cases: Mapping[str, Mapping[str, object]], keep: int, every: Sequence
     return {*chosen, *rest[: keep - len(chosen)]}
 
 
+def _key(value: object) -> object:
+    """The value, or where it cannot be hashed its identity: cases of one value share its object."""
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
+
+
 def sampled(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """The items to run: those without the mark `sampled`, and of each marked test a sample of its cases.
 
@@ -51,8 +60,9 @@ def sampled(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     left_out: set[pytest.Item] = set()
     for (_, name), cases in tests.items():
         mark = next(iter(cases.values())).get_closest_marker("sampled")
+        values = {key: {name: _key(value) for name, value in item.callspec.params.items()} for key, item in cases.items()}
         try:
-            chosen = sample({key: item.callspec.params for key, item in cases.items()}, *mark.args, **mark.kwargs)
+            chosen = sample(values, *mark.args, **mark.kwargs)
         except ValueError as error:
             raise pytest.UsageError(f"{name}: {error}") from None
         left_out.update(item for key, item in cases.items() if key not in chosen)

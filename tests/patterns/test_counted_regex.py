@@ -102,6 +102,7 @@ WRITTEN_OUT = [
 """Patterns in which nothing can be counted."""
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("pattern", COUNTED)
 def test_equals_the_pattern_written_out(pattern: str) -> None:
     machine = machine_of(pattern, large=2)

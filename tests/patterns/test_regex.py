@@ -89,7 +89,7 @@ def test_one_character_patterns_for_every_code_point(pattern):
 def test_case_classes_of_single_characters(exhaustive):
     cased = [c for c in ALL_TEXT[:0x1F000] if c.lower() != c or c.upper() != c]
     if not exhaustive:
-        cased = [*"aikszAIKSZ", *"µſKÅİıßẞΰΐςΣσǅ", *random.Random(5).sample(cased, 60)]
+        cased = [*"aikszAIKSZ", *"µſKÅİıßẞΰΐςΣσǅ", *random.Random(5).sample(cased, 25)]
     for c in cased:
         expected = set(re.findall(re.escape(c), ALL_TEXT, re.IGNORECASE))
         got = accepted_characters(regex(c, flags=re.I).to_byte_dfa())

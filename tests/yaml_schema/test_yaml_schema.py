@@ -217,13 +217,13 @@ def test_lengths_of_keys_and_strings():
 
 @pytest.mark.parametrize(("low", "high"), [(0, 60), (40, 120), (3, 33)])
 @pytest.mark.parametrize("style", ["block", "flow"])
-def test_counted_plain_strings(style, low, high):
+def test_counted_plain_strings(style, low, high, exhaustive):
     """Plain strings are never longer or shorter than the schema says; words of up to half the bound are plain."""
     pattern = "a: {}\n" if style == "block" else "{{a: {}}}"
     schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": low, "maxLength": high}}, "required": ["a"]}
     machine = yaml_machine(schema | {"additionalProperties": False}, style=style)
     rng = random.Random(high)
-    for _ in range(60):
+    for _ in range(60 if exhaustive else 20):
         text = "".join(rng.choice("abcde é:12") for _ in range(rng.choice([low, high, high + 1, max(1, low - 1), high // 2])))
         if accepts(machine, pattern.format(text)):
             value = read(pattern.format(text))["a"]
@@ -242,14 +242,14 @@ COUNTED = {"type": "array", "items": {"type": "string", "maxLength": 40}}
 
 
 @pytest.mark.parametrize("schema", [PERSON, TREE, COUNTED], ids=["written out", "stack", "counted"])
-def test_masks_are_the_machine_s(schema, data_dir):
+def test_masks_are_the_machine_s(schema, data_dir, exhaustive):
     """Over a real vocabulary: along random walks a token is allowed exactly when the machine can read it."""
     vocabulary = fsa_compile.load_tokenizer(data_dir / "tokenizers" / "gpt2").vocabulary
     constraint, machine = compile_yaml_schema(schema, vocabulary), yaml_machine(schema)
     assert (constraint.max_pops == 0) == (schema is PERSON)
     rng = random.Random(5)
     stops = set(vocabulary.stop_ids)
-    for _ in range(3):
+    for _ in range(3 if exhaustive else 1):
         walk, current = constraint.walk(), {machine.initial}
         for _ in range(20):
             allowed = walk.allowed()

@@ -37,6 +37,7 @@ def noise_of():
     return Noise(jnp.asarray(key), jnp.arange(BATCH, dtype=jnp.uint32))
 
 
+@pytest.mark.sampled(3, every=("masked", "drawn", "inverse"))
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize(("drawn", "inverse", "threshold"), [(False, None, None), (True, None, 2.0), (True, 1.4, 2.0)])
 def test_summaries_are_those_of_the_general_form(masked, drawn, inverse, threshold):
@@ -70,6 +71,7 @@ def chosen_set(sampler, masked):
     return np.asarray(threshold), np.where(allowed | (not masked), np.asarray(logits), -np.inf)
 
 
+@pytest.mark.sampled(2, every=("p", "masked"))
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("p", [0.5, 0.95])
 def test_a_top_p_is_the_smallest_set_of_its_mass(masked, p):

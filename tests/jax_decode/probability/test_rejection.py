@@ -16,7 +16,7 @@ from jax_decode.probability.proposals import check_proposal, draw, weighted_reje
 from jax_decode.sampling.samplers import Categorical
 from jax_decode.sampling.sampling import Choice, sample
 
-ROWS = 20_000
+ROWS = 10_000
 SIZE = 16
 LOGITS = np.random.default_rng(0).normal(size=SIZE) * 1.5
 ALLOWED = np.random.default_rng(1).random(SIZE) < 0.3

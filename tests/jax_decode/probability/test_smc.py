@@ -23,7 +23,7 @@ from jax_decode.probability import weights
 from jax_decode.probability.resampling import effective_size, systematic
 from jax_decode.probability.smc import run_particles
 
-SIZE, GROUPS, LIMIT = 8, 600, 4
+SIZE, GROUPS, LIMIT = 8, 400, 4
 CONSTRAINTS = [hand_made.random_constraint(i, SIZE, num_nodes=6) for i in range(25)]
 TABLES = jax_decode.to_device(CONSTRAINTS)
 WHICH, PROMPT = 12, [1, 2]
@@ -70,6 +70,7 @@ WRONG = LookAhead(candidates=3, slots=37, values=np.random.default_rng(0).unifor
 """Knows nothing true, and looks behind three of eight tokens."""
 
 
+@pytest.mark.sampled(5, every=("proposal", "below"))
 @pytest.mark.parametrize("proposal", [Masked(), Rejection(2), WRONG], ids=["masked", "rejection", "wrong table"])
 @pytest.mark.parametrize("below", [0.0, 0.95, 2.0])
 def test_masses_and_weighted_samples_are_unbiased(proposal, below):

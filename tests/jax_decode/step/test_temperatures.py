@@ -66,14 +66,13 @@ def test_every_row_draws_as_a_sampler_at_its_temperature(name):
     keys, step = key_words(jax.random.split(jax.random.key(2), rows)), jnp.zeros(rows, jnp.uint32)
     found = [sample(prepared(make(0.9)), logits, keys, step, hot, states(hot, which)) for which in (0, 1)]
     at = states(plain, 0)
+    alone = {t: sample(prepared(Greedy() if t == 0 else make(t)), logits, keys, step, plain, at) for t in (0, 0.25, 0.9, 1.5)}
     for row, wanted in enumerate(WANTED):
         walk = HOT.walk()
         for token in BEGUN[row]:
             walk.advance(token)
         assert walk.temperature == wanted
-        own = Greedy() if wanted == 0 else make(0.9 if wanted is None else wanted)
-        for sampler, choice in ((own, found[0]), (make(0.9), found[1])):
-            expected = sample(prepared(sampler), logits, keys, step, plain, at)
+        for expected, choice in ((alone[0.9 if wanted is None else wanted], found[0]), (alone[0.9], found[1])):
             assert choice.token[row] == expected.token[row]
             np.testing.assert_allclose(choice.logprob[row], expected.logprob[row], atol=1e-5)
             np.testing.assert_allclose(choice.raw_logprob[row], expected.raw_logprob[row], atol=1e-5)
