@@ -166,7 +166,7 @@ def test_streams(lm):
     pieces = list(words)
     assert len(pieces) > 1
     assert "".join(pieces) == words.text == words.value == lm(prompt, max_new_tokens=24)
-    assert lm.stream(prompt, stop=".").value == words.text.partition(".")[0]
+    assert lm.stream(prompt, max_new_tokens=24, stop=".").value == words.text.partition(".")[0]
     assert lm.stream(BIO, Person).value == lm(BIO, Person)
     assert words.result.lengths.tolist() == [24]
 

@@ -218,7 +218,7 @@ def test_a_row_is_the_same_alone_in_any_batch_and_in_any_company(sampler):
         alone = chosen(np.array([i]))
         assert alone[0][0] == token[i]
         np.testing.assert_allclose(alone[1][0], logprob[i], atol=1e-5)
-    shuffled = np.array([3, 3, 1, 0, 6])
+    shuffled = np.array([3, 3, 1, 0, 6, 2, 2])  # the first program once more
     assert (chosen(shuffled)[0] == token[shuffled]).all()
 
 
