@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from pathlib import Path
@@ -29,8 +30,14 @@ from tools.layers import (
 )
 
 
+@functools.cache
+def every_import():
+    """Of all modules; reading them takes seconds."""
+    return all_imports()
+
+
 def test_every_import_goes_down():
-    assert wrong_imports(all_imports(), read_table()) == []
+    assert wrong_imports(every_import(), read_table()) == []
 
 
 def test_every_module_stands_in_a_row():
@@ -38,12 +45,12 @@ def test_every_module_stands_in_a_row():
 
 
 def test_no_circle():
-    assert circles(all_imports()) == []
+    assert circles(every_import()) == []
 
 
 def test_the_picture_is_the_tables():
     rows = read_table()
-    assert FIGURE.read_text(encoding="utf-8") == drawn(rows, needed(all_imports(), rows)), "run python tools/layers.py --draw"
+    assert FIGURE.read_text(encoding="utf-8") == drawn(rows, needed(every_import(), rows)), "run python tools/layers.py --draw"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,7 @@ def test_a_right_import_is_not(source, text):
 
 def test_a_circle_and_a_module_without_a_row_are_found():
     back = [Import("fsa_compile.errors", "fsa_compile.limits", 1), Import("fsa_compile.limits", "fsa_compile.errors", 1)]
-    assert circles([*all_imports(), *back[:1]]) == [["fsa_compile.errors", "fsa_compile.limits"]]
+    assert circles([*every_import(), *back[:1]]) == [["fsa_compile.errors", "fsa_compile.limits"]]
     assert unplaced({**modules(), "fsa_compile.nowhere": Path()}, read_table()) == ["fsa_compile.nowhere stands in no row"]
     assert place("jax_decode.nowhere", read_table()) is None
 
