@@ -191,12 +191,12 @@ def test_masks_are_those_of_bounded_nesting(name: str, schema: Any, bound: int, 
 
 
 @pytest.mark.parametrize("schema", [{}, TREE])
-def test_limits_are_kept(schema: Any) -> None:
+def test_limits_are_kept(schema: Any, exhaustive: bool) -> None:
     """Whatever is chosen, within limits on tokens and nesting, is completed in time, and is the encoder's own."""
     tokenizer = load_tokenizer(models.small_tokenizer_path())
     made, machine = compile_json_schema(schema, tokenizer, canonical=True), schema_machine(schema)
     tables, rng, deepest = canonical_tables(tokenizer), random.Random(2), 0
-    for round_ in range(30):
+    for round_ in range(60 if exhaustive else 30):
         walk, taken = CanonicalWalk(made, tables, 2 + 6 * (round_ % 2)), []
         for left in range(rng.randint(made.shortest_completion, 40), 0, -1):
             choices = [t for t in np.flatnonzero(walk.allowed(left)).tolist() if t not in made.stop_ids]

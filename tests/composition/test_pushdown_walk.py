@@ -353,12 +353,13 @@ def test_limits_are_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["lists 2 to 3", "words of 20 to 60", "nested lists", "negations"])
-def test_masks_over_a_real_vocabulary(name: str, data_dir: Path) -> None:
+def test_masks_over_a_real_vocabulary(name: str, data_dir: Path, exhaustive: bool) -> None:
     v = load_tokenizer(data_dir / "tokenizers" / "llama3" / "tokenizer.model").vocabulary
     make, *bounds = _COUNTING.get(name, (_MACHINES.get(name), v))
     m = make(*bounds)
     constraint = compose_machine(m, v, source=name)
-    checked, wrong = mask_differences(constraint, m, v.tokens, np.random.default_rng(0), walks=2, length=5)
+    walks, length = (3, 6) if exhaustive else (2, 5)
+    checked, wrong = mask_differences(constraint, m, v.tokens, np.random.default_rng(0), walks=walks, length=length)
     assert not wrong, wrong
     assert checked > 500_000
 

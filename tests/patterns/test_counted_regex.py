@@ -248,14 +248,14 @@ def budget_failure(constraint: CompiledConstraint, rng: np.random.Generator, tex
 
 
 @pytest.mark.parametrize("pattern", COMPILED)
-def test_compiled(pattern: str, tmp_path: Path) -> None:
+def test_compiled(pattern: str, tmp_path: Path, exhaustive: bool) -> None:
     rng = np.random.default_rng(1)
     constraint = compile_regex(pattern, TOY)
     machine = machine_of(pattern)
     assert machine is not None
     assert constraint.ladder.any()
     check_contents(constraint, tmp_path)
-    checked, wrong = mask_differences(constraint, machine, TOY.tokens, rng, walks=4, length=120, eager=0.8)
+    checked, wrong = mask_differences(constraint, machine, TOY.tokens, rng, walks=8 if exhaustive else 4, length=120, eager=0.8)
     assert checked > 10_000
     assert not wrong
     assert budget_failure(constraint, rng, 6) is None
@@ -295,13 +295,13 @@ REAL = [
 
 
 @pytest.mark.parametrize(("pattern", "size"), REAL)
-def test_real_vocabulary(pattern: str, size: int, data_dir: Path) -> None:
+def test_real_vocabulary(pattern: str, size: int, data_dir: Path, exhaustive: bool) -> None:
     vocabulary = load_tokenizer(data_dir / "tokenizers" / "llama3" / "tokenizer.model").vocabulary
     constraint, machine = compile_regex(pattern, vocabulary), machine_of(pattern)
     assert machine is not None
     assert constraint.nbytes < size
     rng = np.random.default_rng(2)
-    checked, wrong = mask_differences(constraint, machine, vocabulary.tokens, rng, walks=1, length=5)
+    checked, wrong = mask_differences(constraint, machine, vocabulary.tokens, rng, walks=1, length=12 if exhaustive else 5)
     assert checked > 300_000
     assert not wrong
     assert budget_failure(constraint, rng, 2) is None

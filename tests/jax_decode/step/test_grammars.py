@@ -44,10 +44,10 @@ def compiled(name: str):
 
 
 @pytest.mark.parametrize("name", ["json", "arithmetic", "c_functions", "c_dangling_else", "tags", *COUNTED])
-def test_library_grammars_on_the_device_are_the_host_walk(name):
+def test_library_grammars_on_the_device_are_the_host_walk(name, exhaustive):
     """Budgets and depths from the tightest on; masks, nodes, registers, stacks and statuses after every token."""
     c = compiled(name)
-    rows = 4
+    rows = 6 if exhaustive else 4
     limits = [c.shortest_completion + 9 * i for i in range(rows)]
     depths = [c.shortest_depth + 2 * i for i in range(rows)]
     walk_together([c], [0] * rows, limits=limits, depths=depths, pick=favouring(OPENING), seed=1)

@@ -92,10 +92,10 @@ def test_the_host_walk_counts(name):
 
 
 @pytest.mark.parametrize("name", [*MACHINES, *COUNTED])
-def test_the_device_is_the_host_walk(name):
+def test_the_device_is_the_host_walk(name, exhaustive):
     """Alone, under budgets from the tightest on and depths from the least on: masks, nodes, registers, stacks, statuses."""
     c = ON_DEVICE[name]
-    limits = [max(limits_of(c, extra), 1) + i % 3 for i in range(3) for extra in (0, 3, 11)]
+    limits = [max(limits_of(c, extra), 1) + i % 3 for i in range(5 if exhaustive else 3) for extra in (0, 3, 11)]
     depths = [c.shortest_depth + i % 4 for i in range(len(limits))]
     for seed, pick in enumerate((any_of, favouring(OPENING))):
         walk_together([c], [0] * len(limits), limits=limits, depths=depths, pick=pick, seed=seed)
