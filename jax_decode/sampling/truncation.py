@@ -298,8 +298,12 @@ def _row_sums(columns: jax.Array) -> jax.Array:
     """
 
     def by_tiles(columns: jax.Array) -> jax.Array:
-        tiles = jax.lax.optimization_barrier(columns).reshape(len(columns), -1, LANES)
-        return functools.reduce(jnp.add, [tiles[:, i] for i in range(tiles.shape[1])]).sum(1)
+        sums = jax.lax.optimization_barrier(columns).reshape(len(columns), -1, LANES)
+        while (tiles := sums.shape[1]) > 1:  # few at a time: each is an operation to compile
+            few = next(n for n in range(min(tiles, 2 * _TILES), 0, -1) if tiles % n == 0)
+            few = few if few > 1 else tiles
+            sums = functools.reduce(jnp.add, jnp.split(sums, few, 1))
+        return sums[:, 0].sum(1)
 
     return jax.lax.platform_dependent(columns, cpu=by_tiles, default=lambda x: x.reshape(len(x), -1).sum(1))
 
@@ -320,6 +324,8 @@ _FEW = 64
 """Tokens between two thresholds that are sorted."""
 _COLLISIONS = 1.5
 """Times the best of some columns that the largest few tokens may have in mass, where columns hold two of them."""
+_TILES = 8
+"""Pieces of a row in memory that are looked at side by side."""
 _BESIDE = 1 / 16
 _SHARE, _LEAST_SAMPLED = 16, 512
 """Of all columns about one in so many is a sample, where there are at least so many."""
@@ -408,12 +414,13 @@ def _over_scaled(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -
 
 
 def _in_memory(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Scaled logits, -inf where not allowed, and their exponentials, [B, planes, W / 128, 128] each, for a search that looks at
-    them often."""
+    """Scaled logits, -inf where not allowed, and their exponentials, [B, pieces, n, 128] each, for a search that looks at them
+    often."""
     y = jax.lax.optimization_barrier(scaled(clean(allowed.logits), inverse))
     y = jax.lax.optimization_barrier(jnp.concatenate(list(cut(y, allowed.words, allowed.num_words, NEVER)), 1))
     e = jax.lax.optimization_barrier(jnp.exp(y - base[:, None]))
-    return tuple(x.reshape(len(x), -1, allowed.num_words // LANES, LANES) for x in (y, e))
+    pieces = _TILES if y.shape[1] % (_TILES * LANES) == 0 else y.shape[1] // allowed.num_words
+    return tuple(x.reshape(len(x), pieces, -1, LANES) for x in (y, e))
 
 
 def _over_tiles(y: jax.Array, e: jax.Array) -> _Over:
@@ -447,7 +454,7 @@ def _guesses(
     others = mass - of_best[:, :some].sum(1) if allowed.part is None else mass
     every = num_words / some * others + (of_best.sum(1) if allowed.part is None else 0)
     wanted = jnp.maximum(mass - (1 - p) * every * (some / num_words), 1e-3 * mass)
-    near = _narrowed(tokens, _border(*_ends(tokens), mass, wanted), [least], wanted, none | (mass == 0))
+    near = _narrowed(tokens, _border(*_ends(tokens), mass, wanted), [least], wanted, none | (mass == 0), roughly=True)
     low, high = _from_order(near.low), _from_order(near.high)
     return [least, *(_to_order(jnp.maximum(x, LOWEST)) for x in (low - (high - low), high + (high - low)))]
 
@@ -485,13 +492,13 @@ def _border(low: jax.Array, high: jax.Array, mass: jax.Array, wanted: jax.Array)
 
 
 def _narrowed(
-    tokens: _Tokens, border: _Border, guesses: list[jax.Array], wanted: jax.Array, done: jax.Array
+    tokens: _Tokens, border: _Border, guesses: list[jax.Array], wanted: jax.Array, done: jax.Array, *, roughly: bool = False
 ) -> _Border:
     """The border narrowed until it is settled: at given places, then by regula falsi, a little to both sides of what it says, so
     that both ends come near. Ties are met by going from token to token.
 
     `guesses`: the first is a place that is not above the border; looked at where no other is below it. Rows that are `done`,
-    bool[B], stay wherever they are.
+    bool[B], stay wherever they are. `roughly`: after `_GUESSES` all do, settled or not.
     """
 
     def settled(border: _Border) -> jax.Array:
@@ -501,12 +508,11 @@ def _narrowed(
 
     def another(carry: tuple[jax.Array, _Border]) -> tuple[jax.Array, _Border]:
         count, border = carry
-        to_token = (count >= _GUESSES) & (count % 2 == 0)
-        place = jax.lax.cond(
-            to_token,
-            lambda: jnp.clip(tokens.below(border.high), border.low, border.high - 1),
-            lambda: jnp.where(count < _TURNS, border.guess(jnp.where(count % 2 == 0, -_BESIDE, _BESIDE)), border.middle()),
-        )
+        place = jnp.where(count < _TURNS, border.guess(jnp.where(count % 2 == 0, -_BESIDE, _BESIDE)), border.middle())
+        to_token = jnp.bool_(False) if roughly else (count >= _GUESSES) & (count % 2 == 0)
+        if not roughly:
+            below = functools.partial(tokens.below, border.high)
+            place = jax.lax.cond(to_token, lambda: jnp.clip(below(), border.low, border.high - 1), lambda: place)
         place = jnp.where((count == 0) & (border.low < least), jnp.clip(least, border.low + 1, border.high - 1), place)
         moved = border.told(place, tokens.mass(place, border.high), wanted)
         # The next token below `high` that has enough is the border.
@@ -518,7 +524,11 @@ def _narrowed(
     for guess in others:
         place = jnp.clip(guess, border.low + 1, border.high - 1)
         border = border.told(place, tokens.mass(place, border.high), wanted)
-    return jax.lax.while_loop(lambda carry: ~settled(carry[1]).all(), another, (jnp.int32(0), border))[1]
+
+    def goes_on(carry: tuple[jax.Array, _Border]) -> jax.Array:
+        return ~settled(carry[1]).all() & (~jnp.bool_(roughly) | (carry[0] < _GUESSES))
+
+    return jax.lax.while_loop(goes_on, another, (jnp.int32(0), border))[1]
 
 
 def _to_order(x: jax.Array) -> jax.Array:
