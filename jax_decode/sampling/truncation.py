@@ -251,13 +251,15 @@ class _Tokens(NamedTuple):
 
     def below(self, high: jax.Array) -> jax.Array:
         """The largest logit below `high`."""
-        def under(y: jax.Array, _: jax.Array | None, high: jax.Array) -> jax.Array:
-            return jnp.where(y < high, y, NEVER)
-
         end = _from_order(high)
-        most = self.over(under, jnp.maximum, end).reshape(len(high), -1).max(1)
-        most = jnp.maximum(most, under(self.listed, None, end[:, None]).max(1, initial=NEVER))
+        most = self.over(_under, jnp.maximum, end).reshape(len(high), -1).max(1)
+        most = jnp.maximum(most, _under(self.listed, None, end[:, None]).max(1, initial=NEVER))
         return _to_order(most if self.part is None else self.part.largest(most))
+
+
+def _under(y: jax.Array, _: jax.Array | None, high: jax.Array) -> jax.Array:
+    """Logits below `high`."""
+    return jnp.where(y < high, y, NEVER)
 
 
 def _over_planes(parts: Callable[[], Iterator[tuple[jax.Array, jax.Array]]]) -> _Over:
@@ -390,10 +392,10 @@ def _threshold_in_memory(
 
     def searched() -> jax.Array:
         found = _search(tokens, total, p, done, _guesses(allowed, inverse, p, top, best))
-        high = _from_order(found.high)[:, None]
-        columns = column_max([jnp.where(plane < high, plane, NEVER) for plane in jnp.moveaxis(planes, 1, 0)])
-        rest = of_columns(jax.lax.top_k(columns, few)[1])
-        return jnp.where(done, first, _border_within(found, jnp.where(rest < high, rest, NEVER), base))
+        high = _from_order(found.high)
+        pieces = jax.lax.optimization_barrier(tokens.over(_under, jnp.maximum, high)).reshape(len(y), -1, allowed.num_words)
+        rest = of_columns(jax.lax.top_k(column_max(list(jnp.moveaxis(pieces, 1, 0))), few)[1])
+        return jnp.where(done, first, _border_within(found, _under(rest, None, high[:, None]), base))
 
     return jax.lax.cond(done.all(), lambda: first, searched)
 
@@ -419,7 +421,8 @@ def _in_memory(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> 
     y = jax.lax.optimization_barrier(scaled(clean(allowed.logits), inverse))
     y = jax.lax.optimization_barrier(jnp.concatenate(list(cut(y, allowed.words, allowed.num_words, NEVER)), 1))
     e = jax.lax.optimization_barrier(jnp.exp(y - base[:, None]))
-    pieces = _TILES if y.shape[1] % (_TILES * LANES) == 0 else y.shape[1] // allowed.num_words
+    planes = y.shape[1] // allowed.num_words
+    pieces = planes if planes % _TILES else _TILES  # of whole planes
     return tuple(x.reshape(len(x), pieces, -1, LANES) for x in (y, e))
 
 
