@@ -185,6 +185,7 @@ class Grammar:
       text: source text; all offsets count in it. Nodes that come from an import carry the span of the import statement.
       indentation: where blocks are told by indentation.
       called: rules that are frames of their own, whether or not their recursion needs one.
+      one_line: rules among them in whose texts newlines are not ignored, in brackets neither.
       captures: rules whose texts are given back, each with the name for them.
     """
 
@@ -195,6 +196,7 @@ class Grammar:
     text: str
     indentation: Indentation | None = None
     called: tuple[str, ...] = ()
+    one_line: tuple[str, ...] = ()
     captures: tuple[tuple[str, str], ...] = ()
 
 

@@ -7,8 +7,8 @@ it, while blocks are still to be ended. A frame of a block at level k is one fra
 all called together, so that the return tells which line it was, and one newline can end any number of blocks. So the stack holds
 the level of every open block, and what knows no newlines (a line) is one frame for all levels.
 
-Where a bracket is open, newlines are ignored, and so is what `%ignore` has and begins as a newline does, such as a comment. At
-the end of the text the last newline may be missing, and all blocks end.
+Where a bracket is open, newlines are ignored, and so is what `%ignore` has and begins as a newline does, such as a comment; but
+not within rules of one line. At the end of the text the last newline may be missing, and all blocks end.
 
 Source: the language of Lark's `Indenter`, https://lark-parser.readthedocs.io, with a fixed number of spaces for each level.
 """
@@ -16,6 +16,7 @@ Source: the language of Lark's `Indenter`, https://lark-parser.readthedocs.io, w
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -37,6 +38,12 @@ _OPENING, _CLOSING = "([{", ")]}"
 _DOING = "Giving the grammar's blocks levels"
 
 
+class _Place(enum.Enum):
+    """Where a frame stands: newlines are ignored in brackets only."""
+
+    ELSEWHERE, IN_BRACKETS, ONE_LINE = range(3)
+
+
 def indented(network: Network, grammar: Grammar, limits: CompileLimits, deadline: Deadline) -> Network:
     """The network over newline terminals with columns, without the terminals for the begin and the end of blocks.
 
@@ -54,7 +61,7 @@ def indented(network: Network, grammar: Grammar, limits: CompileLimits, deadline
     columns = _column_terminals(network.lexicon, newline, grammar.indentation, grammar)
     frames = _Levels(network, columns, limits, deadline).frames()
     ignore, in_brackets = _ignored(network, newline)
-    frames, inside = _brackets(frames, network.lexicon.terminals)
+    frames, inside = _brackets(frames, network.lexicon.terminals, set(grammar.one_line))
     return dataclasses.replace(network, frames=frames, ignore=ignore, inside=inside, in_brackets=in_brackets)
 
 
@@ -227,13 +234,20 @@ class _Levels:
         return dataclasses.replace(frame, dfa=SymbolDfa(arcs, frame.dfa.final), loop=loop)
 
 
-def _brackets(frames: list[Frame], terminals: list[Terminal]) -> tuple[list[Frame], list[list[bool]]]:
-    """The frames, those twice that stand in brackets and elsewhere; and by frame and state whether a bracket is open."""
+def _brackets(
+    frames: list[Frame], terminals: list[Terminal], one_line: set[str]
+) -> tuple[list[Frame], list[list[bool]]]:
+    """The frames, once for each place where they stand; and by frame and state whether newlines are ignored there.
+
+    Places: elsewhere, in brackets, and within a rule of one line, whose brackets do not matter.
+    """
     weight = [_weight(terminal) for terminal in terminals]
     depth = _depths(frames, weight)
-    number: dict[tuple[int, bool], int] = {}
+    number: dict[tuple[int, _Place], int] = {}
 
-    def numbered(k: int, bracketed: bool) -> int:
+    def numbered(k: int, place: _Place) -> int:
+        if place is _Place.ONE_LINE or frames[k].name in one_line:
+            return number.setdefault((k, _Place.ONE_LINE), len(number))
         dfa = frames[k].dfa
         entered = {target for arcs in dfa.arcs for target in arcs.values()}
         alike = all(
@@ -241,20 +255,24 @@ def _brackets(frames: list[Frame], terminals: list[Terminal]) -> tuple[list[Fram
             for q, arcs in enumerate(dfa.arcs)
             if q in entered or q
         )
-        return number.setdefault((k, bracketed and not alike), len(number))
+        return number.setdefault((k, _Place.ELSEWHERE if alike else place), len(number))
 
-    numbered(0, False)
+    numbered(0, _Place.ELSEWHERE)
     out: list[Frame] = []
     inside: list[list[bool]] = []
     while len(out) < len(number):
-        k, bracketed = list(number)[len(out)]
+        k, place = list(number)[len(out)]
         frame = frames[k]
-        inside.append([bracketed or d > 0 for d in depth[k]])
+        places = [_Place.IN_BRACKETS if d > 0 and place is _Place.ELSEWHERE else place for d in depth[k]]
+        for q, one in enumerate(frame.dfa.arcs):
+            if one and all(s < 0 and frames[~s].name in one_line for s in one):
+                places[q] = _Place.ONE_LINE
+        inside.append([there is _Place.IN_BRACKETS for there in places])
         arcs = [
-            {s if s >= 0 else ~numbered(~s, inside[-1][q]): target for s, target in one.items()}
+            {s if s >= 0 else ~numbered(~s, places[q]): target for s, target in one.items()}
             for q, one in enumerate(frame.dfa.arcs)
         ]
-        begins = {(q, s if s >= 0 else ~numbered(~s, inside[-1][q])) for q, s in (frame.loop.begins if frame.loop else ())}
+        begins = {(q, s if s >= 0 else ~numbered(~s, places[q])) for q, s in (frame.loop.begins if frame.loop else ())}
         loop = frame.loop and dataclasses.replace(frame.loop, begins=begins)
         out.append(dataclasses.replace(frame, dfa=SymbolDfa(arcs, frame.dfa.final), loop=loop))
     return out, inside

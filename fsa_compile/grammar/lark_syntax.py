@@ -79,7 +79,7 @@ class _Parser(ExpressionReader):
         self.statements: list[tuple[str, Definition]] = []
         self.declared: dict[str, str] = {}
         self.indent: tuple[int, ...] = ()
-        self.called = list[Token]()
+        self.called: dict[str, list[Token]] = {"%call": [], "%one_line": []}
         self.captures: dict[str, str] = {}
 
     def parse(self, start: str, mode: LexicalMode) -> Grammar:
@@ -95,18 +95,18 @@ class _Parser(ExpressionReader):
         settled, ignore = settle_terminals(self, rules, tuple(self.ignored), lazy=mode == "longest")
         indentation = self.indentation(mode)
         return Grammar(
-            rules=settled, start=start, ignore=ignore, mode=mode, text=self.text, indentation=indentation, called=self.calls(),
-            captures=tuple(self.captures.items()),
+            rules=settled, start=start, ignore=ignore, mode=mode, text=self.text, indentation=indentation, captures=tuple(self.captures.items()),
+            called=self.calls("%call") + self.calls("%one_line"), one_line=self.calls("%one_line"),
         )  # fmt: skip
 
-    def calls(self) -> tuple[str, ...]:
-        """The rules named by `%call`."""
-        for token in self.called:
+    def calls(self, directive: str) -> tuple[str, ...]:
+        """The rules named by `%call` or `%one_line`."""
+        for token in self.called[directive]:
             definition = self.definitions.get(self.spelled(token))
             if definition is None or definition.terminal or definition.parameters:
                 fix = f"Name rules of this grammar.{suggestion(self.spelled(token), self.definitions)}"
-                self.syntax(f"%call names {self.spelled(token)}, which is no rule", token.start, token.end, fix=fix)
-        return tuple(map(self.spelled, self.called))
+                self.syntax(f"{directive} names {self.spelled(token)}, which is no rule", token.start, token.end, fix=fix)
+        return tuple(map(self.spelled, self.called[directive]))
 
     # Statements
 
@@ -130,11 +130,11 @@ class _Parser(ExpressionReader):
         elif name == "%indent":
             self.at += 1
             self.indent = tuple(int(self.spelled(self.expect("number", "after %indent"))) for _ in range(2))
-        elif name == "%call":
+        elif name in self.called:
             self.at += 1
-            self.called.append(self.expect("name", "after %call"))
+            self.called[name].append(self.expect("name", f"after {name}"))
             while more := self.taken("name"):
-                self.called.append(more)
+                self.called[name].append(more)
         else:
             self.unknown_directive(token)
         if not self.taken("line end") and self.peek.kind != "end":

@@ -13,7 +13,7 @@ from fsa_compile.grammar.source import MAX_DEPTH, GrammarText, choice, class_cha
 from fsa_compile.grammar.templates import TemplateUse
 from fsa_compile.limits import CompileLimits
 
-DIRECTIVES = ("%ignore", "%import", "%declare", "%indent", "%call", "%override", "%extend")
+DIRECTIVES = ("%ignore", "%import", "%declare", "%indent", "%call", "%one_line", "%override", "%extend")
 _RULE_NAME = re.compile(r"_?[a-z][_a-z0-9]*").fullmatch
 _TERMINAL_NAME = re.compile(r"_?[A-Z][_A-Z0-9]*").fullmatch
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "\\": "\\", '"': '"'}
