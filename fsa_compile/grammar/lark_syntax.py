@@ -158,6 +158,9 @@ class _Parser(ExpressionReader):
     def indentation(self, mode: LexicalMode) -> Indentation | None:
         """Blocks by indentation, if the grammar declares them."""
         if not self.declared:
+            for token in self.called["%one_line"]:
+                fix = "Leave it out: without blocks, newlines are ignored where %ignore says so."
+                self.syntax("%one_line needs %declare _INDENT _DEDENT", token.start, token.end, fix=fix)
             return None
         newline = next((name for name in _NEWLINES if name in self.definitions), None)
         if newline is None or mode != "longest":

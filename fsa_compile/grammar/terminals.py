@@ -230,6 +230,8 @@ class Lexicon:
 
     def is_keyword(self, t: int) -> bool:
         """Whether a terminal has finitely many texts, all of two word characters and more."""
+        if t >= len(self._bytes):  # a newline with a column, made after `close`
+            return False
         final = self.terminals[t].automaton.final
         return widest(self.terminals[t].automaton) != float("inf") and all_words(self._bytes[t], final)
 

@@ -14,6 +14,7 @@ from functools import cache
 import pytest
 from oracles.grammar_checks import library_machine
 from oracles.keyword_swaps import keywords_of, with_keyword
+from oracles.python_fstrings import FStrings
 from oracles.python_statements import LEFT_OUT_STATEMENTS, statement
 
 from fsa_compile import library
@@ -166,7 +167,8 @@ def test_what_is_no_python_is_refused(text):
 LEFT_OUT = (
     "if a:\n  b\n", "if a:\n\tb\n", "a\n  ", "a # b", "'\\N{BULLET}'\n", "match *a, b:\n    case c: d\n", "match not a:\n    case b: c\n",
     "match a:\n    case 1 + 2j: b\n", "match a:\n    case f'b': c\n", "match a:\n    case b(_=c): d\n",
-    "f'{a if b else c}'\n", "f'{a == b}'\n", "f'{a(b(c))}'\n", "f'''a{b}'''\n", "rf'{a}'\n", "(a): b = c\n", "x: a.b(c) = d\n",
+    "f'{ {a} }'\n", "f'{a or {}}'\n", "f'{(lambda: a)}'\n", "f'{(yield)}'\n", "f'{(a := b)}'\n", "f'{f\"a\"}'\n", "f'{[a for b.c in d]}'\n",
+    "f'''{a\n}'''\n", "f'''{(a\n)}'''\n", "f'{a:\">3}'\n", "f'\\{a}'\n", "(a): b = c\n",
     "".join(f"{'    ' * k}if a{k}:\n" for k in range(9)) + "    " * 9 + "b\n", "1if a else b\n",
 )  # fmt: skip
 """What the grammar's comment says is left out, by example."""
@@ -211,6 +213,17 @@ def test_statements_are_read_as_python_reads_them(exhaustive):
         assert taken == right or (right and LEFT_OUT_STATEMENTS.search(text)), text
     assert min(both.values()) > 500
     assert missed < both[True] / 20
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_fstrings_are_read_as_python_reads_them(odd, exhaustive):
+    drawn, both = FStrings(random.Random(12), odd), {True: 0, False: 0}
+    for _ in range(60_000 if exhaustive else 3_000):
+        text = drawn.line()
+        right = parses(text)
+        both[right] += 1
+        assert accepts(text) == right or (right and odd), text
+    assert min(both.values()) > 150
 
 
 def test_match_and_case_are_names_elsewhere():
