@@ -274,8 +274,8 @@ class _Reading:
             state = next((target for symbols, target in terminal.automaton.arcs[state] if symbols & kind), -1)
             if state < 0:
                 return
-            following = self.symbols[place + 1 : place + 2]
-            if terminal.automaton.final[state] and not any(terminal.guard.get(state, 0) >> int(kinds[s]) & 1 for s in following):
+            behind = int(kinds[self.symbols[place + 1]]) if place + 1 < len(self.symbols) else self.lexicon.num_classes
+            if terminal.automaton.final[state] and not terminal.guard.get(state, 0) >> behind & 1:
                 yield place + 1
 
     def _value_ends(self, number: int, at: int) -> Iterator[int]:

@@ -95,8 +95,9 @@ class _Parser(ExpressionReader):
         settled, ignore = settle_terminals(self, rules, tuple(self.ignored), lazy=mode == "longest")
         indentation = self.indentation(mode)
         return Grammar(
-            rules=settled, start=start, ignore=ignore, mode=mode, text=self.text, indentation=indentation, captures=tuple(self.captures.items()),
-            called=self.calls("%call") + self.calls("%one_line"), one_line=self.calls("%one_line"),
+            rules=settled, start=start, ignore=ignore, mode=mode, text=self.text, indentation=indentation,
+            captures=tuple(self.captures.items()), called=self.calls("%call") + self.calls("%one_line"),
+            one_line=self.calls("%one_line"),
         )  # fmt: skip
 
     def calls(self, directive: str) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
         if keyword[i]:
             t.automaton, t.guard = _glued(t.automaton, unbounded, glued)
         guard_ends(t)
-    find_failing(lexicon.terminals, frames, ignore)
+    find_failing(lexicon.terminals, frames, ignore, 1 << lexicon.num_classes)
 
 
 def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -> UnsupportedGrammarError:
@@ -248,11 +248,11 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
     return has_gap
 
 
-def find_failing(terminals: list[Terminal], frames: list[SymbolDfa], ignore: list[int]) -> None:
+def find_failing(terminals: list[Terminal], frames: list[SymbolDfa], ignore: list[int], end: int) -> None:
     """Finds the ends that a condition may forbid while shorter lexemes have been read that go on, in place (`Terminal.failing`).
 
     What may have begun where the lexeme, or one beside it, could have ended is taken from what may follow anywhere in the
-    grammar: too many symbols may be found, never too few.
+    grammar: too many symbols may be found, never too few. `end` is the bit for the end of the text.
     """
     if not any(t.ends for t in terminals):
         return
@@ -261,7 +261,7 @@ def find_failing(terminals: list[Terminal], frames: list[SymbolDfa], ignore: lis
     for t, terminal in enumerate(terminals):
         if terminal.ends and terminal.guard:
             together = union(context for context in contexts if context >> t & 1)
-            terminal.failing = _Beside(terminals, t, follow, begin).failing(together)
+            terminal.failing = _Beside(terminals, t, follow, begin, end).failing(together)
 
 
 class _Beside:
@@ -270,8 +270,8 @@ class _Beside:
     A *pair* is a state of that one's automaton, another terminal, its state, and whether it began where the first one did.
     """
 
-    def __init__(self, terminals: list[Terminal], t: int, follow: list[int], begin: list[int]) -> None:
-        self.terminals, self.follow, self.begin = terminals, follow, begin
+    def __init__(self, terminals: list[Terminal], t: int, follow: list[int], begin: list[int], end: int) -> None:
+        self.terminals, self.follow, self.begin = terminals, follow, [symbols | end for symbols in begin]
         self.guard = terminals[t].guard
         self.arcs, self.final = terminals[t].automaton
 

@@ -286,7 +286,7 @@ class _Terminals:
         if _condition_at_edge(tree, leading=True) or _condition_at_edge(tree, leading=False):
             fix = (
                 "Remove it: a terminal is matched as long as can be, so that a keyword never ends inside a longer name. (Where "
-                "a terminal ends may stand \\b after a word character, or a negative lookahead for one character.)"
+                "a terminal ends may stand \\b after a word character, or a lookahead for one character.)"
                 if self.lazy else "Remove it, and say in the rules what may follow."
             )  # fmt: skip
             what = "a condition at the edge of this terminal (\\b, ^, $, a lookaround) would look at the text around it"

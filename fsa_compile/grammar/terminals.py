@@ -45,7 +45,7 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns import regex_tree as syntax_tree
 from fsa_compile.patterns.first_match import first_match
 from fsa_compile.patterns.regex_automaton import build_automaton
-from fsa_compile.patterns.trailing_guards import WORD_BYTES, all_words, forbidden_bytes, glued_bytes, split_guard
+from fsa_compile.patterns.trailing_guards import END_OF_TEXT, WORD_BYTES, all_words, forbidden_bytes, glued_bytes, split_guard
 from fsa_compile.unicode.code_points import NONE, CodePointSet
 
 Key: TypeAlias = "tuple[Any, ...]"
@@ -81,7 +81,7 @@ class Terminal:
       automaton: over bytes until the lexicon is closed, then over symbol classes. Never accepts the empty text.
       nullable: whether the empty text belongs to the terminal besides.
       ends: alternatives with a condition at their end (`trailing_guards`): their automata, like `automaton`, and the symbols
-        before which the lexeme may not end.
+        before which the lexeme may not end; the bit behind all symbols is the end of the text.
       guard: by final state, symbols before which the lexeme may not end there; `longest_match` says which.
       failing: by final state with a condition, the symbols at which a shorter lexeme may have to be read instead.
       rank: of terminals that begin together and match the same text, the one with the least rank it is.
@@ -179,7 +179,7 @@ class Lexicon:
         guards = [guard for t in self.terminals for _, guard in t.ends]
         masks = [WORD_BYTES, *self.apart, *guards, *(m for automaton in automata for arcs in automaton.arcs for m, _ in arcs)]
         sets = list(dict.fromkeys(masks))
-        width = 32 + (len(self.specials) + 7) // 8
+        width = 32 + len(self.specials) // 8 + 1
         packed = np.frombuffer(b"".join(m.to_bytes(width, "little") for m in sets), np.uint8).reshape(len(sets), width)
         bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : 256 + len(self.specials)]
         weights = np.random.default_rng(7).integers(1, 1 << 62, len(sets), dtype=np.int64)
@@ -191,8 +191,11 @@ class Lexicon:
         def closed(automaton: Automaton) -> Automaton:
             return Automaton([[(of_classes[m], q) for m, q in arcs] for arcs in automaton.arcs], automaton.final)
 
+        def closed_guard(guard: int) -> int:
+            return of_classes[guard] | (guard >> 256 + len(self.specials)) << self.num_classes
+
         for t in self.terminals:
-            t.automaton, t.ends = closed(t.automaton), [(closed(end), of_classes[guard]) for end, guard in t.ends]
+            t.automaton, t.ends = closed(t.automaton), [(closed(end), closed_guard(guard)) for end, guard in t.ends]
 
     def _forbid(self) -> None:
         """Finds the bytes before which terminals, or alternatives, with a condition at their end may not end."""
@@ -207,9 +210,12 @@ class Lexicon:
                     what = f"the condition at the end of {t.name} divides characters that begin with the same byte and may follow"
                     fix = r"Let it speak of ASCII only: write (?a:\b), or a class such as (?![A-Za-z0-9_])."
                     raise UnsupportedGrammarError(what, text=self._grammar.text, start=t.start, end=t.end, fix=fix)
-                begun = [k for k, token in enumerate(self.specials) if self._values.get(token, (0, False))[0] & found]
+                begins = [self._values.get(token, (0, False))[0] for token in self.specials]
+                demands = forbidden[1][-1:] != () and forbidden[1][-1][1] == END_OF_TEXT
+                more = [k for k, first in enumerate(begins) if first & found or (demands and not first)]
+                more += [len(self.specials)] * demands
                 end = _without_empty(to_byte_dfa(dfa, self._limits))[0]
-                t.ends.append((end, found | sum(1 << 256 + k for k in begun)))
+                t.ends.append((end, found | sum(1 << 256 + k for k in more)))
 
     def stands_alone(self, t: int) -> bool:
         """Whether no other terminal begins with a symbol with which this one begins."""

@@ -1,8 +1,9 @@
 r"""Conditions at the very end of a terminal: characters that may not follow it, as in `/select\b/` and `/[0-9]+(?![A-Za-z_])/`.
 
 In longest-match mode such a condition is no part of the lexeme: it only forbids the lexeme to end before some characters. It can
-be kept where it speaks of one character, and forbids rather than demands (the text may always end). Which first bytes it forbids
-is exact: a byte with which both forbidden and other characters begin matters only where some lexeme can begin with it.
+be kept where it speaks of one character. One that demands a character forbids all others, and the end of the text. Which first
+bytes it forbids is exact: a byte with which both forbidden and other characters begin matters only where some lexeme can begin
+with it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ Arcs = Sequence[tuple[int, int]]
 
 WORD_BYTES = sum(1 << b for b in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 """Word characters of one byte, as a set of bytes."""
+END_OF_TEXT = 0x110000
+"""Stands for the end of the text among the characters that may not follow."""
 _ASCII, _DOLLAR = (1 << 0x80) - 1, 1 << ord("$")
 _LEADS = [(b, interval(b - 0xC0 << 6, (b - 0xBF << 6) - 1)) for b in range(0xC2, 0xE0)]
 _LEADS += [(b, interval(max(b - 0xE0 << 12, 0x800), (b - 0xDF << 12) - 1)) for b in range(0xE0, 0xF0)]
@@ -27,7 +30,7 @@ _LEADS += [(b, interval(max(b - 0xF0 << 18, 0x10000), min((b - 0xEF << 18) - 1, 
 def split_guard(tree: Node) -> list[tuple[Node, CodePointSet]]:
     """A terminal's tree without the conditions at its end, and the characters that they forbid to follow.
 
-    Conditions of other kinds stay where they are, and nothing is forbidden.
+    Conditions of other kinds stay where they are, and nothing is forbidden. The end of the text is `END_OF_TEXT`.
 
     Returns:
       a part of the tree for each set of forbidden characters: alternatives may end in conditions of their own.
@@ -53,6 +56,9 @@ def forbidden_next(condition: Node, before: Node) -> CodePointSet | None:
     match condition:
         case Look(item=item, behind=False, negative=True):
             return first_character(item)
+        case Look(item=item, behind=False):
+            demanded = first_character(item)
+            return None if demanded is None else union(complement(demanded), single(END_OF_TEXT))
         case Anchor(kind="word boundary", word=word):
             last = _last_characters(before)
             return word if last is not None and intersection(last, complement(word)) == NONE else None

@@ -196,6 +196,15 @@ def test_captures_are_the_spans_of_larks_trees():
     assert texts > 30
 
 
+def test_captures_read_conditions_at_the_end_as_the_machine_does():
+    grammar = 'start: (head | word | ":")*\nhead[capture]: /[a-z]+(?=:)/\nword[capture]: /[a-z]/\n'
+    parser = lark.Lark(grammar.replace("[capture]", ""), parser="lalr", propagate_positions=True)
+    for text in map("".join, itertools.product("ab:", repeat=5)):
+        found, tree = parse_captures(grammar, BYTES, text), parser.parse(text)
+        for rule in ("head", "word"):
+            assert [(c.start, c.end) for c in found[rule]] == sorted((t.meta.start_pos, t.meta.end_pos) for t in tree.find_data(rule)), text
+
+
 def test_captures_with_values_special_tokens_and_without_a_lexer():
     grammar = 'start: x <|x|> y? z\nx[capture]: /[a-z]+/\ny[capture="v"]: %json {"type": "object"}\nz[capture]: "é"*'
     ids = [t + 1 for t in b"ab"] + [257] + [t + 1 for t in b'{"k": 1}'] + [t + 1 for t in "éé".encode()] + [0]
