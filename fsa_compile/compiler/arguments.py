@@ -107,7 +107,7 @@ class Request:
 
 def filters_of(filters: Any) -> Filters:
     """Filters as users give them; see `compile_language`."""
-    from fsa_compile.filters import checked_filters
+    from fsa_compile.filters.filter_base import checked_filters
 
     return checked_filters(filters)
 

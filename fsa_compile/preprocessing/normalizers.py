@@ -29,7 +29,7 @@ from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.transducers import character_map, image, prepended, replacement, stripped
 from fsa_compile.automata.utf8_dfa import class_dfa
 from fsa_compile.errors import ConstraintError, TokenizerError
-from fsa_compile.filters.nfc import nfc
+from fsa_compile.filters.composed import nfc
 from fsa_compile.languages.language import Language
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.tokenizers.tokenizer import require

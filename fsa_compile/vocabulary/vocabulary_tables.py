@@ -128,10 +128,11 @@ class VocabularyTables:
     @cached_property
     def starts_with(self) -> np.ndarray:
         """uint32[256, W], tokens by first byte."""
-        member = np.zeros((256, self.num_words * 32), bool)
         text = np.flatnonzero(self.first_byte >= 0)
-        member[self.first_byte[text], text] = True
-        return np.packbits(member, axis=1, bitorder="little").view(np.uint32)
+        word, bit = self._word_and_bit
+        rows = np.zeros((256, self.num_words), np.uint32)
+        np.add.at(rows.reshape(-1), self.first_byte[text].astype(np.int64) * self.num_words + word[text], bit[text])
+        return rows
 
     @cached_property
     def byte_hash(self) -> np.ndarray:

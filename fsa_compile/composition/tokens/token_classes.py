@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import occupied
 from fsa_compile.arrays.ranges import gather_segments, indices, segment_starts, spread
 from fsa_compile.automata.byte_dfa import ByteDfa
@@ -70,8 +71,8 @@ class TokenClasses:
 
     @cached_property
     def string_hash(self) -> np.ndarray:
-        """uint64[G], a random number per string; a set of strings is told apart by the sum (collisions: 2**-64)."""
-        return np.random.default_rng(self.num_strings).integers(0, 1 << 64, self.num_strings, np.uint64)
+        """uint64[G], a random-looking number per string; a set of strings is told apart by the sum (collisions: 2**-64)."""
+        return mixed(np.arange(self.num_strings))
 
     def tokens_of(self, strings: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index into `strings`, token) of every token of the given strings."""
