@@ -81,23 +81,22 @@ def subtrees_of(tables: VocabularyTables) -> Subtrees:
     level = [1]
     while level[-1] < size:
         level.append(int(first[level[-1]]))
-    inner = tables.trie_count.nonzero()[0]
-    child = first[inner]  # ascending
+    inner = (tables.trie_count > 0).nonzero()[0]
+    child, count = first[inner], tables.trie_count[inner]  # ascending
     of_level = list(zip(pairwise(level), pairwise(child.searchsorted(level).tolist())))
-    own = (tables.trie_token >= 0).astype(np.int64)
-    kinds, below, bit = np.zeros(size, np.uint64), np.zeros(size, np.int64), _BIT[tables.trie_byte]
+    own = tables.trie_token >= 0
+    kinds, read, total = np.zeros(size, np.uint64), _BIT[tables.trie_byte], own.astype(np.int64)
     for (low, high), (at, to) in reversed(of_level):
         begin, above = child[at:to] - low, inner[at:to]
-        kinds[above] = np.bitwise_or.reduceat(kinds[low:high] | bit[low:high], begin)
-        below[above] = np.add.reduceat(below[low:high] + own[low:high], begin)
-    begin = below + own
-    begin = begin.cumsum() - begin
-    begin[1:] -= begin[child].repeat(tables.trie_count[inner])  # ends of tokens between each node and its parent's first child
-    begin += own
+        kinds[above] = below = np.bitwise_or.reduceat(read[low:high], begin)
+        read[above] |= below
+        total[above] += np.add.reduceat(total[low:high], begin)
+    start = total.cumsum() - total
+    behind = own[inner] - start[child]  # from where a node begins to where its children do, less the ends of tokens before those
     for (low, high), (at, to) in of_level:
-        begin[low:high] += begin[inner[at:to]].repeat(tables.trie_count[inner[at:to]])
-    token = np.zeros(int(own.sum()), np.int64)
+        start[low:high] += (start[inner[at:to]] + behind[at:to]).repeat(count[at:to])
+    token = np.zeros(np.count_nonzero(own), np.int64)
     ends = own.nonzero()[0]
-    token[begin[ends] - 1] = tables.trie_token[ends]
+    token[start[ends]] = tables.trie_token[ends]
     depth = np.arange(len(level)).repeat(np.diff(level, prepend=0))
-    return remember(tables, "subtrees", Subtrees(kinds, begin, begin + below, begin - own, token, depth))
+    return remember(tables, "subtrees", Subtrees(kinds, start + own, start + total, start, token, depth))
