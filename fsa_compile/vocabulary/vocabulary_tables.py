@@ -120,6 +120,11 @@ class VocabularyTables:
         return np.repeat(np.arange(len(self.trie_count)), self.trie_count) * 256 + self.trie_byte[1:]
 
     @cached_property
+    def trie_bytes(self) -> np.ndarray:
+        """int64[256], number of trie nodes by their byte."""
+        return np.bincount(self.trie_byte[1:], minlength=256)
+
+    @cached_property
     def spells_every_byte(self) -> bool:
         """Whether each of the 256 bytes is a token, so that every byte string can be spelled."""
         nodes = self.root_child[self.root_child > 0]

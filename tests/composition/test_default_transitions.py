@@ -111,6 +111,10 @@ _LEAVES = {
         {"type": "string", "format": "email", "maxLength": 300},
         {"type": "array", "items": {"type": "string", "pattern": "^[a-e]{3}(-[a-z0-9]{1,40})+$", "maxLength": 500}},
     ),
+    "strings": (
+        {"type": "string"}, {"type": ["string", "null"]}, {"anyOf": [{"type": "string"}, {"enum": [1, True]}]},
+        {"properties": {"na": {"type": ["string", "null"]}, "b": {"enum": ["x", None]}}, "additionalProperties": {"type": "string"}},
+    ),
     "formats": ({"type": "string", "format": "ipv6"}, {"properties": {"a": {"type": "string", "format": "ipv6"}}}, {"format": "ipv4"}),
 }  # fmt: skip
 
@@ -141,6 +145,22 @@ def test_leaves_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
     compose_machine(machine, vocabulary, source="")
     monkeypatch.setattr(stack_walk.Walk, "leaf", None)
     compose_machine(machine, vocabulary, source="")
+
+
+def test_a_body_of_a_string_is_one_leaf_whatever_stands_beside_it(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONSTRAX_CACHE", "")
+    leaf_walks.forget_summaries()
+    read, walk = list[int](), stack_walk.summarize
+
+    def recorded(machine: ByteMachine, size: int, *given: Any, **named: Any) -> leaf_walks.Summary:
+        moves = machine.action[1 : size + 1] != machine.action.max()  # whatever else a leaf reads leaves it by the last action
+        read.append(int((moves & (machine.action[1 : size + 1] > 0))[:, machine.byte_class].sum(1).max()))
+        return walk(machine, size, *given, **named)
+
+    monkeypatch.setattr(stack_walk, "summarize", recorded)
+    for items in ({"type": "string"}, {"type": ["string", "null"]}, {"anyOf": [{"type": "string"}, {"enum": [12, 13, None]}]}):
+        compose_machine(schema_machine({"type": "array", "items": items}), vocabulary, source="")
+    assert sum(number > 100 for number in read) == 1
 
 
 @pytest.mark.parametrize("name", _SCHEMAS)

@@ -42,6 +42,7 @@ class Derived:
       record: (control, token, control reached) int64[*] each, tokens that stay in the frame.
       seed: (control, trie node, control before) int64[*] each, where the walk has to go on: the trie node is read next.
       tops: (control, trie node) int64[*] each, below which every token is lost.
+      wide: int64[*], uncounted controls that most tokens leave as they are; the bases are among them.
     """
 
     node: np.ndarray
@@ -50,9 +51,10 @@ class Derived:
     record: tuple[np.ndarray, np.ndarray, np.ndarray]
     seed: tuple[np.ndarray, np.ndarray, np.ndarray]
     tops: tuple[np.ndarray, np.ndarray]
+    wide: np.ndarray
 
 
-NONE_DERIVED = Derived(_NONE, _NONE, (_NONE, _NONE), (_NONE, _NONE, _NONE), (_NONE, _NONE, _NONE), (_NONE, _NONE))
+NONE_DERIVED = Derived(_NONE, _NONE, (_NONE, _NONE), (_NONE, _NONE, _NONE), (_NONE, _NONE, _NONE), (_NONE, _NONE), _NONE)
 
 
 def derived_controls(machine: ByteMachine, tables: VocabularyTables, deadline: Deadline) -> Derived:
@@ -67,8 +69,9 @@ def derived_controls(machine: ByteMachine, tables: VocabularyTables, deadline: D
     if not machine.deterministic:
         return NONE_DERIVED
     moves = _Moves(machine)
-    node, base = _pairs(machine, moves, tables)
-    return _Lockstep(machine, moves, tables, deadline).followed(node, base) if len(node) else NONE_DERIVED
+    node, base, wide = _pairs(machine, moves, tables)
+    found = _Lockstep(machine, moves, tables, deadline).followed(node, base) if len(node) else NONE_DERIVED
+    return dataclasses.replace(found, wide=wide)
 
 
 class _Moves:
@@ -107,8 +110,8 @@ def _plain_moves(machine: ByteMachine) -> np.ndarray:
     return goal
 
 
-def _pairs(machine: ByteMachine, moves: _Moves, tables: VocabularyTables) -> tuple[np.ndarray, np.ndarray]:
-    """(control, base) of the controls that may be derived. Bases are controls that most tokens leave as they are."""
+def _pairs(machine: ByteMachine, moves: _Moves, tables: VocabularyTables) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(control, base) of those that may be derived, and the controls that may be bases: most tokens leave them as they are."""
     kind, size = machine.byte_class[:256], machine.num_controls
     weight = np.bincount(kind, tables.weight, machine.action.shape[1])
     control, symbol, action = machine.cells
@@ -127,7 +130,7 @@ def _pairs(machine: ByteMachine, moves: _Moves, tables: VocabularyTables) -> tup
     fits = (number <= _MOST_BYTES) & ~differs[:, machine.byte_class[256:]].any(1)
     node = node[fits]
     node = node[~_continued(machine, moves, node, base[node])]
-    return node, base[node]
+    return node, base[node], (is_base & uncounted).nonzero()[0]
 
 
 def _continued(machine: ByteMachine, moves: _Moves, node: np.ndarray, base: np.ndarray) -> np.ndarray:
@@ -178,7 +181,7 @@ class _Lockstep:
         lost = self._lost_tokens(rejected)
         tops = _sorted(self._tops, 2, rejected)
         record, seed = _sorted(self._record, 3, rejected), _sorted(self._seed, 3, rejected)
-        return Derived(node[kept], base[kept], lost, record, seed, tops)  # type: ignore[arg-type]
+        return Derived(node[kept], base[kept], lost, record, seed, tops, _NONE)  # type: ignore[arg-type]
 
     def _lost_tokens(self, rejected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The lost tokens, once each, with all ids that write the same bytes."""

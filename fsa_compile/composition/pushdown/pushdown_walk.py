@@ -148,7 +148,7 @@ class Walk:
             if machine.sets is None:
                 walk = functools.partial(summarize, tables=tables, limits=limits, deadline=deadline)
                 apart = np.append(self.derived.node, self.by_token.counted.nonzero()[0])
-                leaves = leaf_procedures_of(machine, apart, distinct(self.derived.base), tables, walk)
+                leaves = leaf_procedures_of(machine, apart, distinct(self.derived.base), tables, walk, self.derived.wide)
         self.leaves, self.shares = UsedSummaries(machine, leaves), True
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: CutTrie | None = None

@@ -29,6 +29,8 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _FEWEST_ARCS = 40
 """Leaves that read fewer bytes in all are not worth it."""
+_MOST_CROSSING = 2_000
+"""Trie nodes whose bytes lead into or out of a loop that is a leaf by itself: a string's body stands between quotation marks."""
 _FEWEST_CALLED = 32
 """Calls at fewer bytes are walked."""
 _ADDS = 128
@@ -90,6 +92,7 @@ def leaf_procedures_of(
     bases: np.ndarray,
     tables: VocabularyTables,
     walk: Callable[[ByteMachine, int], Summary],
+    wide: np.ndarray | None = None,
     *,
     only_loops: bool = False,
 ) -> list[LeafProcedure]:
@@ -99,6 +102,7 @@ def leaf_procedures_of(
       derived: int64[*], controls that belong to none.
       bases: int64[*], controls whose loops are leaves even where they lead to a call.
       walk: walks the machine of a leaf that is not known, whose first controls belong to it.
+      wide: int64[*], controls whose loops are leaves by themselves where few tokens enter or leave them.
       only_loops: the loops of bases and no others.
     """
     if not machine.deterministic:
@@ -108,7 +112,7 @@ def leaf_procedures_of(
         kept = _KEPT.setdefault(tables, SizedMemo(_MOST_BYTES, _kept_size, largest=_MOST_BYTES))
     bounds = np.minimum(machine.bounds, 1 + int(tables.length.max(initial=0)) * int(machine.entry_add.max(initial=0)))
     out = []
-    for controls in moves.leaves(derived, bases, only_loops):
+    for controls in moves.leaves(derived, bases, bases[:0] if wide is None else wide, tables, only_loops):
         codes, outside = moves.codes(controls)
         every = np.concatenate((controls, outside))
         content = (codes, moves.returns[controls], bounds[every])  # bounds that no token reaches make no difference
@@ -209,8 +213,11 @@ class _Moves:
         of_class = np.bincount(self._kind, minlength=machine.action.shape[1])
         self._reads = np.bincount(control[inside], of_class[symbol[inside]], size).astype(np.int64)
 
-    def leaves(self, derived: np.ndarray, bases: np.ndarray, only_loops: bool) -> Iterator[np.ndarray]:
-        """Disjoint sets of controls, each ascending: those that never lead to a call, by connection, and the loops of bases."""
+    def leaves(
+        self, derived: np.ndarray, bases: np.ndarray, wide: np.ndarray, tables: VocabularyTables, only_loops: bool
+    ) -> Iterator[np.ndarray]:
+        """Disjoint sets of controls, each ascending: loops of `wide` that few tokens enter or leave, then those that never lead
+        to a call, by connection, then the loops of bases."""
         source, target = self._source, self._target
         leads = self._calls | only_loops
         while True:
@@ -218,8 +225,10 @@ class _Moves:
             if not len(more):
                 break
             leads[more] = True
-        free = ~leads & (self._reads > 0)
-        free[derived] = False
+        taken = np.zeros(len(leads), bool)
+        taken[derived] = True
+        yield from self._loops(wide, taken, lambda loop: self._is_apart(loop, taken, tables))
+        free = ~leads & ~taken & (self._reads > 0)
         label = self._connected(free)
         member = free.nonzero()[0]
         member = member[label[member].argsort(kind="stable")]
@@ -228,14 +237,26 @@ class _Moves:
         for low, high, number in zip(begin.tolist(), [*begin[1:].tolist(), len(member)], reads.tolist()):
             if number >= _FEWEST_ARCS:
                 yield member[low:high]
-        taken = ~leads
-        taken[derived] = True
-        for base in bases[leads[bases]].tolist():
+        taken |= ~leads
+        yield from self._loops(bases[leads[bases]], taken, lambda loop: True)
+
+    def _loops(self, bases: np.ndarray, taken: np.ndarray, fits: Callable[[np.ndarray], bool]) -> Iterator[np.ndarray]:
+        """The loops of some controls that are not taken, if they call nothing and fit; they are taken then."""
+        for base in bases.tolist():
             if not taken[base]:
                 loop = self._loop(base, taken)
-                if not self._calls[loop].any():
+                if not self._calls[loop].any() and fits(loop):
                     taken[loop] = True
                     yield loop
+
+    def _is_apart(self, loop: np.ndarray, taken: np.ndarray, tables: VocabularyTables) -> bool:
+        """Whether few trie nodes have bytes that lead into or out of a loop, derived controls and returns aside."""
+        inside = np.zeros(len(self._action), bool)
+        inside[loop] = True
+        before = distinct(self._source[inside[self._target] & ~inside[self._source] & ~taken[self._source]])
+        there, here = self._goal[self._action[loop]], self._goal[self._action[before]]
+        crossing = ((there > 0) & ~inside[there]).any(0) | inside[here].any(0)
+        return int(tables.trie_bytes[crossing[self._kind]].sum()) <= _MOST_CROSSING
 
     def _connected(self, free: np.ndarray) -> np.ndarray:
         """A label for every control, the same for those that moves between free controls connect."""
