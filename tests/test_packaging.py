@@ -73,11 +73,12 @@ def test_the_artifact_imports_only_numpy_beside_the_standard_library():
     assert {n for n in imported("import fsa_compile.artifact") - plain if not n.startswith(ours)} == {"fsa_compile"}
 
 
-def test_the_first_schema_of_a_process_imports_no_masked_arrays():
-    """`np.unique` does, which takes as long as a small schema."""
+def test_the_first_schema_of_a_process_imports_no_masked_arrays_and_no_filters():
+    """`np.unique` does, which takes as long as a small schema, and so do filters."""
     code = (
         "import sys, fsa_compile as f\nvocabulary = f.Vocabulary.from_tokens([bytes([i]) for i in range(256)] + [b''], stop_ids=[256])\n"
-        "f.compile_json_schema({'properties': {'a': {'type': 'integer'}}}, vocabulary)\nprint('numpy.ma' in sys.modules)"
+        "f.compile_json_schema({'properties': {'a': {'type': 'integer'}}}, vocabulary)\n"
+        "print('numpy.ma' in sys.modules or 'fsa_compile.filters.characters' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -87,7 +88,7 @@ WITHOUT = {
     # what a plain `pip install constrax`, or one extra of it, leaves out: (use, package, extra, what else is said)
     "every extra": [
         ("fsa_compile.compile_regex", "pynini", "compile", "CompiledConstraint.load"),
-        ("importlib.import_module('fsa_compile.filters')", "pynini", "compile", "conda-forge"),
+        ("importlib.import_module('fsa_compile.filters').ascii", "pynini", "compile", "conda-forge"),
         ("importlib.import_module('jax_decode')", "jax", "decode", "not installed"),
         ("importlib.import_module('jax_decode.report')", "jax", "decode", "not installed"),
         ("models.load_small()", "jax", "models", "not installed"),
