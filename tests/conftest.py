@@ -53,11 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--exhaustive", action="store_true", help="run the exhaustive checks in full, not sampled")
 
 
-_ALONE = "test_the_notebook_runs"
-"""Tests that share nothing with the others of their module."""
-
 _FIRST = (
-    _ALONE, "/test_readme.py", "/test_welcome.py", "/test_lanes.py", "/test_profiles.py", "/test_sampling.py", "/test_real_languages.py",
+    "/test_readme.py", "/test_notebooks.py", "/test_welcome.py", "/test_lanes.py", "/test_profiles.py", "/test_sampling.py", "/test_real_languages.py",
     "/test_stack.py", "/test_executors.py", "/test_small_model.py", "/test_smc.py", "/test_target.py", "/test_denoising.py", "/test_canvas.py",
 )  # fmt: skip
 """What takes longest, a minute and more, the longest first."""
@@ -100,7 +97,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByModule(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if _ALONE in nodeid else nodeid.partition("::")[0]
+            return nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False
     return ByModule(config, log)

@@ -1,8 +1,14 @@
-"""The notebooks run, their stored outputs are complete and small, and they are what their sources say."""
+"""The notebooks run, their stored outputs are complete and small, and they are what their sources say.
+
+One of them runs in Jupyter's kernel and three cell by cell in this process, where they share what is compiled; of all of them, every call is
+held against the signature of what it calls. `--exhaustive` runs all in kernels.
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import inspect
 import os
 import re
 from pathlib import Path
@@ -69,27 +75,112 @@ def test_stored_outputs(path):
 NEEDED = {"reinforcement": "tunix"}
 """What a notebook imports that the tests' environment lacks."""
 
+IN_A_KERNEL = ("welcome", "reinforcement")
+IN_FULL_ONLY = ("agents", "diffusion", "programs", "speculative_and_mass", "structured_output")
+"""Half a minute and more each. The pages on tool calls, canvases, types, decoding and probabilities run the same functions, and so do the tests of
+the shipped programmer."""
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_the_notebook_runs(path, tmp_path, tmp_path_factory, monkeypatch):
-    package = NEEDED.get(path.stem)
-    if package is not None and importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: make test-parity runs this notebook")
+
+def without_a_kernel(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, int]:
+    """What the cells print, and how many pictures they make; a cell's last value has a form to be shown in."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    names: dict = {"__name__": path.stem}
+    pictures = 0
+    with plt.rc_context():
+        for cell in read(path).cells:
+            if cell.cell_type != "code":
+                continue
+            tree = ast.parse(cell.source)
+            last = tree.body.pop().value if isinstance(tree.body[-1], ast.Expr) else ast.parse("None", mode="eval").body
+            exec(compile(tree, path.name, "exec", dont_inherit=True), names)
+            repr(eval(compile(ast.Expression(last), path.name, "eval", dont_inherit=True), names))
+            pictures += len(plt.get_fignums())
+            plt.close("all")
+    return capsys.readouterr().out, pictures
+
+
+def in_a_kernel(path: Path, folder: Path) -> tuple[str, int]:
+    """The same by Jupyter's kernel."""
     nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "programs"))
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel brings its own
     notebook = read(path)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = []
-    client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
     client.execute()  # an error in a cell is raised
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) >= 2
-    printed = "".join(output.get("text", "") for output in outputs)
+    return "".join(output.get("text", "") for output in outputs), sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive:UserWarning")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_notebook_runs(path, tmp_path, tmp_path_factory, monkeypatch, capsys, exhaustive):
+    package = NEEDED.get(path.stem)
+    if package is not None and importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: make test-parity runs this notebook")
+    if path.stem in IN_FULL_ONLY and not exhaustive:
+        pytest.skip("half a minute and more: run with --exhaustive")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "programs"))
+    if exhaustive or path.stem in IN_A_KERNEL:
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
+        monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel brings its own
+        printed, pictures = in_a_kernel(path, tmp_path)
+    else:
+        monkeypatch.chdir(tmp_path)
+        printed, pictures = without_a_kernel(path, capsys)
+    assert pictures >= 2
     assert len(re.findall(PRINTED.get(path.stem, r"^with$(\n    matches .*){8}"), printed, re.M)) == 1, printed
+
+
+def wrong_calls(source: str) -> list[str]:
+    """Calls of our packages' functions and classes that do not exist, or do not take what they are given."""
+    tree, found = ast.parse(source), []
+    names: dict = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and re.match(OURS, getattr(node, "module", None) or node.names[0].name):
+            exec(compile(ast.Module([node], []), "imports", "exec"), names)
+    for node in ast.walk(tree):
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        if not (isinstance(node, ast.Attribute) and isinstance(root, ast.Name) and root.id in names):
+            continue
+        try:
+            eval(ast.unparse(node), dict(names))
+        except AttributeError:
+            found.append(ast.unparse(node))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func).partition(".")[0] not in names or ast.unparse(node.func) in found:
+            continue
+        try:
+            signature = inspect.signature(eval(ast.unparse(node.func), dict(names)))
+        except (ValueError, TypeError, SyntaxError, NameError):
+            continue  # of a value that the notebook makes
+        few = any(isinstance(part, ast.Starred) for part in node.args) or any(part.arg is None for part in node.keywords)
+        bind = signature.bind_partial if few else signature.bind
+        try:
+            bind(*[0 for part in node.args if not isinstance(part, ast.Starred)], **{part.arg: 0 for part in node.keywords if part.arg})
+        except TypeError:
+            found.append(ast.unparse(node))
+    return found
+
+
+OURS = r"(constrax|fsa_compile|jax_decode|models)\b"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_what_a_notebook_calls_takes_what_it_is_given(path):
+    source = "\n".join(cell.source for cell in read(path).cells if cell.cell_type == "code")
+    assert len(re.findall(OURS, source)) >= 3
+    assert wrong_calls(source) == []
+
+
+def test_a_wrong_call_is_found():
+    right = 'import fsa_compile as fc\nfrom jax_decode import generate\nfc.compile_regex("a", v)\ngenerate(*a, key=1)\n'
+    assert wrong_calls(right) == []
+    wrong = ["fc.compile_regexp", "fc.compile_regex('a')", "fc.compile_regex('a', v, stack=1)", "generate(a, b, tokens=5)"]
+    assert sorted(wrong_calls(right + "\n".join(wrong))) == sorted(wrong)
 
 
 def test_the_welcome_is_short():
