@@ -99,9 +99,10 @@ def walk_together(
         if (status != Status.RUNNING).all():
             return out
         state = advance(tables, state, jnp.asarray(tokens))
+        seen = jax.device_get(state)
         for row, (w, walk) in enumerate(zip(which, walks)):
             want = [at._replace(stack=tuple((c.symbol, c.register) for c in at.stack)) for at in walk.configurations]
-            assert configurations(state, row, bases.node[w], bases.symbol[w], tables.cell_width) == want
-            assert bool(state.dropped[row]) == walk.dropped
+            assert configurations(seen, row, bases.node[w], bases.symbol[w], tables.cell_width) == want
+            assert bool(seen.dropped[row]) == walk.dropped
             assert max(len(at.stack) for at in walk.configurations) <= max(depths[row], 0)
     raise AssertionError("a row did not end within its limit")

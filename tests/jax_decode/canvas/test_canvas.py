@@ -137,7 +137,7 @@ def test_kinds_of_constraints_against_their_walks(name, remaining):
     check_against(tables, logprobs_of(3, 1, length, constraint.vocab_size)[0], rows, remaining=remaining)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("pattern", ["[a-z]{1,3}", "[a-z]{2}[n-z0-9]|[a-f][a-z]{2,4}", "[^!]{1,2}a?"])
 def test_classes_of_tokens(pattern):
     """Sets of many tokens that overlap, beside lists of few."""

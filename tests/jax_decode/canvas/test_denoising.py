@@ -59,6 +59,7 @@ def test_confidence_is_the_marginal_of_the_sample():
     np.testing.assert_array_equal(filled.tokens, canvas.sample(tables, x, rows.key).tokens)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("block", "steps"), [(None, 3), (4, 4), (2, 1)])
 def test_every_text_is_complete_and_in_its_language(arbitrary, block, steps):
     """Two constraints in one batch: a pattern, and lists that nest."""

@@ -32,6 +32,7 @@ def bigram_logits(params, tokens, cache, lengths):
     return params[0][tokens] @ params[1], cache + lengths
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", ["llama2", "llama3", "llama4", "gpt2"])
 def test_generated_text_and_device_masks_equal_the_oracle(family: str, data_dir, exhaustive) -> None:
     vocabulary = fsa_compile.load_tokenizer(data_dir / "tokenizers" / family).vocabulary

@@ -157,6 +157,7 @@ def ways():
     }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", sorted(ways()))
 def test_whatever_decodes_compiles_nothing_for_another_constraint(name, compiled, exhaustive):
     """By JAX's own events: not one program, however small."""

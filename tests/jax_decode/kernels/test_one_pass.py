@@ -34,6 +34,10 @@ def example(batch, width, dtype, seed=0):
     return jnp.asarray(logits, dtype), allowed, jnp.asarray(pack_planes(bits, words_for(width)))
 
 
+def jitted(kernel):
+    return jax.jit(kernel, static_argnums=(0, 1), static_argnames="interpret")
+
+
 def noise_of(batch):
     rng = np.random.default_rng(1)
     key = rng.integers(0, 2**32, (batch, 2), dtype=np.uint64).astype(np.uint32)
@@ -46,7 +50,7 @@ def noise_of(batch):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_best_token_and_sums_are_numpys(kernel, batch, width, dtype, masked):
     logits, allowed, words = example(batch, width, dtype)
-    got = kernel(words_for(width), True, logits, words if masked else None, None, None, None, interpret=True)
+    got = jitted(kernel)(words_for(width), True, logits, words if masked else None, None, None, None, interpret=True)
     x = np.asarray(logits.astype(jnp.float32))
     x = np.clip(np.where(np.isnan(x), -3e38, x), -3e38, 3e38)
     inside = np.where(allowed, x, -np.inf) if masked else x
@@ -66,7 +70,7 @@ def test_draws_are_those_of_the_other_form(kernel, batch, width, dtype, inverse,
     inverse = None if inverse is None else jnp.float32(inverse)
     threshold = None if threshold is None else jnp.full(batch, threshold, jnp.float32)
     arguments = (words_for(width), with_raw, logits, words, noise_of(batch), inverse, threshold)
-    got, want = kernel(*arguments, interpret=True), _fused(*arguments)
+    got, want = jitted(kernel)(*arguments, interpret=True), jax.jit(_fused, static_argnums=(0, 1))(*arguments)
     some = np.asarray(want.score) > NEVER
     np.testing.assert_array_equal(np.asarray(got.item)[some], np.asarray(want.item)[some])
     for mine, other in zip(got, want):
@@ -80,8 +84,8 @@ def test_unions_of_bit_rows_are_read_where_they_lie(kernel):
     of_each = jnp.asarray(np.random.default_rng(2).integers(0, 9, (9, 3)), jnp.int32)
     words = rows[of_each[:, 0]] | rows[of_each[:, 1]] | rows[of_each[:, 2]]
     arguments = (words_for(5000), True, logits, words, noise_of(9), None, None)
-    got = kernel(*arguments, union=(rows, of_each), interpret=True)
-    for mine, other in zip(got, kernel(*arguments, interpret=True)):
+    got = jitted(kernel)(*arguments, union=(rows, of_each), interpret=True)
+    for mine, other in zip(got, jitted(kernel)(*arguments, interpret=True)):
         np.testing.assert_array_equal(mine, other)
 
 
@@ -99,8 +103,8 @@ def test_logits_past_the_last_plane_belong_to_no_token(kernel):
     """A model's padded output is wider than its vocabulary: it counts in the sum over all logits, and is never chosen."""
     logits, _, words = example(2, 4000, jnp.float32)
     wide = jnp.concatenate([logits, jnp.full((2, 1000), 50.0)], 1)
-    got = kernel(words_for(4000), True, wide, words, None, None, None, interpret=True)
-    want = kernel(words_for(4000), True, logits, words, None, None, None, interpret=True)
+    got = jitted(kernel)(words_for(4000), True, wide, words, None, None, None, interpret=True)
+    want = jitted(kernel)(words_for(4000), True, logits, words, None, None, None, interpret=True)
     np.testing.assert_array_equal(got.item, want.item)
     np.testing.assert_array_equal(got.allowed, want.allowed)
     assert (np.asarray(got.raw) >= 50 + np.log(1000) - 1e-3).all()

@@ -45,7 +45,8 @@ def walked(tables, state, keys):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_forms_do_the_same(kind):
+def test_all_forms_do_the_same(kind, exhaustive):
+    """On one device and, but for the largest program, which is in full only, with rows spread over devices."""
     tables = jax_decode.to_device(KINDS[kind]())
     state = jax_decode.init_state(tables, [0, 0, 0, -1, 0], [24, 20, 9, 24, 2], max_tokens=24)
     found = {}
@@ -58,8 +59,9 @@ def test_all_forms_do_the_same(kind):
     same = functools.partial(jax.tree.map, np.testing.assert_array_equal, found["cpu"])
     same(found["gpu"])
     same(found["tpu"])
-    with compiled_for("tpu"), jax_decode.sharded_rows(jax.make_mesh((1,), ("rows",)), "rows"):
-        same(jax.device_get(walked(tables, state, jax.random.split(jax.random.key(1), 24))))
+    if kind != "several stacks" or exhaustive:
+        with compiled_for("tpu"), jax_decode.sharded_rows(jax.make_mesh((1,), ("rows",)), "rows"):
+            same(jax.device_get(walked(tables, state, jax.random.split(jax.random.key(1), 24))))
 
 
 def test_rows_stand_last_on_a_tpu_where_its_compiler_does_not_spread_them():

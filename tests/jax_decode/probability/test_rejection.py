@@ -57,6 +57,7 @@ def deviations(token: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return (each.mean(0) - exact()[ALLOWED]) / (each.std(0) / np.sqrt(len(token)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("max_rejects", [0, 1, 3, 8, 64])
 def test_draws_are_properly_weighted(max_rejects):
     """E[w; token] is the token's probability: the token is distributed as by masking, and the weight's mean is the allowed mass."""

@@ -78,6 +78,7 @@ def test_gumbel_has_the_right_distribution():
     assert distance < 1.63 / np.sqrt(n)  # 1 % level; the keys are fixed, so this cannot flake
 
 
+@pytest.mark.sampled(8, every=("sampler", "kind"))
 @pytest.mark.parametrize("sampler", SAMPLERS[1:], ids=repr)
 @pytest.mark.parametrize("kind", ["wide", "narrow", "free", "none"])
 def test_frequencies_match_the_exact_distribution(sampler, kind):
@@ -148,6 +149,7 @@ def test_log_probabilities_are_log_softmaxes(sampler):
     np.testing.assert_allclose(free.logprob, raw[rows, np.asarray(free.token)], atol=2e-5)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "sampler", [TopK(1), TopK(3), TopK(50, 0.4), TopP(0.3), TopP(0.9, 0.4), TopP(1.0), MinP(0.05), MinP(1.0)], ids=repr
 )

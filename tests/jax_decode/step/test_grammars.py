@@ -43,6 +43,7 @@ def compiled(name: str):
     return fsa_compile.compile_grammar(library.grammar_text(name), VOCABULARY, **library.options(name))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ["json", "arithmetic", "c_functions", "c_dangling_else", "tags", *COUNTED])
 def test_library_grammars_on_the_device_are_the_host_walk(name, exhaustive):
     """Budgets and depths from the tightest on; masks, nodes, registers, stacks and statuses after every token."""

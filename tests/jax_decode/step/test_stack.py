@@ -240,6 +240,7 @@ def test_no_configuration_is_counted_twice():
         state = advance(tables, state, jnp.array([token], jnp.int32))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("c", [BRACKETS, MACHINES["twins"][2], COUNTED["7..9"][2]], ids=["brackets", "twins", "counted"])
 def test_rewind_inside_scan_is_a_replay(c):
     """Random drafts of four tokens, a random number of which is kept, many times: states equal a replay of the kept ones."""

@@ -54,6 +54,7 @@ SAMPLERS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_row_draws_as_a_sampler_at_its_temperature(name):
     """With the same noise; log-probabilities are those of temperature 1."""
