@@ -144,7 +144,7 @@ def test_tokens_of_a_node_may_depend_on_several_lists(name: str, most: int, data
     several = [one for one in made if one is not None]
     assert [one.canonical_unless[1].shape[1] for one in several] == [2, most, 1]
     rng, compared = random.Random(5), 0
-    for one, constraint in zip(several[:2], plain):
+    for one, constraint in list(zip(several[:2], plain))[0 if exhaustive else 1 :]:  # the second has most lists
         other = multiplied(constraint, tables, *options)
         assert other.canonical.partners
         rows = [[row for row, _ in notes if row] for notes in one.canonical_unless[1].tolist()]
@@ -159,7 +159,7 @@ def test_tokens_of_a_node_may_depend_on_several_lists(name: str, most: int, data
                 token = rng.choice(noted if noted and rng.random() < 0.6 else more)
                 walk.advance(token)
                 beside.advance(token)
-    assert compared > 200
+    assert compared > 100
     device = jax_decode.to_device(several, canonical=tables)
     assert device.unless.shape[1] >= most  # in buckets
     for _ in range(20 if exhaustive else 3):

@@ -352,6 +352,7 @@ def test_limits_are_named() -> None:
         compose_machine(nested_lists(), v, source="lists", limits=CompileLimits(max_seconds=0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["lists 2 to 3", "words of 20 to 60", "nested lists", "negations"])
 def test_masks_over_a_real_vocabulary(name: str, data_dir: Path, exhaustive: bool) -> None:
     v = load_tokenizer(data_dir / "tokenizers" / "llama3" / "tokenizer.model").vocabulary

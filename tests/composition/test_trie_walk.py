@@ -125,6 +125,7 @@ def test_masks_equal_the_oracle_on_toy_vocabulary(pattern: str) -> None:
     assert Checker(pattern, vocabulary).walk(np.random.default_rng(1), 30) >= 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", ["llama2", "llama3", "llama4", "gpt2"])
 def test_masks_equal_the_oracle_on_real_vocabularies(family: str, data_dir, exhaustive) -> None:
     """Every token of the vocabulary in up to 20 states of each pattern: nothing invalid allowed, nothing valid forbidden."""

@@ -56,6 +56,7 @@ def in_some_script(names: list[str], common: bool):
     return regex_package.compile(f"[{pattern}]").fullmatch
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("passing", "definition"),
     [

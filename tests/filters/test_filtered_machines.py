@@ -36,6 +36,7 @@ FILTERS = {
 }
 
 
+@pytest.mark.sampled(12, every=("name", "kind"))
 @pytest.mark.parametrize("name", MACHINES)
 @pytest.mark.parametrize("kind", FILTERS)
 def test_language_and_no_dead_ends(name, kind, exhaustive):

@@ -34,6 +34,7 @@ def test_full_forward(variant: str) -> None:
     np.testing.assert_allclose(logits, official, atol=TOLERANCE, rtol=0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_prefill_and_steps_through_the_cache(variant: str) -> None:
     decoder, tokens, official = read_fixture(variant)

@@ -247,6 +247,7 @@ def budget_failure(constraint: CompiledConstraint, rng: np.random.Generator, tex
     return None
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("pattern", COMPILED)
 def test_compiled(pattern: str, tmp_path: Path, exhaustive: bool) -> None:
     rng = np.random.default_rng(1)
@@ -294,6 +295,7 @@ REAL = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("pattern", "size"), REAL)
 def test_real_vocabulary(pattern: str, size: int, data_dir: Path, exhaustive: bool) -> None:
     vocabulary = load_tokenizer(data_dir / "tokenizers" / "llama3" / "tokenizer.model").vocabulary

@@ -57,6 +57,7 @@ def check_entry(name, vocabulary, encode, entry):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_gold_calls_come_back_and_wrong_ones_are_refused(name, data_dir, exhaustive):
     """In full over published vocabularies; sampled over a small one, but for three protocols."""

@@ -115,6 +115,7 @@ def check_requests(name, vocabulary, functions, rng, monkeypatch, requests, walk
 
 
 @pytest.mark.exhaustive
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_joined_turns_are_turns_compiled_at_once(name, data_dir, exhaustive, monkeypatch):
     rng = random.Random(name)

@@ -84,6 +84,7 @@ def check_calls(rng, name, vocabulary, tools):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_turns_of_random_tools(name, tally, monkeypatch):
     """Most turns are joined from parts."""

@@ -54,7 +54,7 @@ def same_text(a, b):
 
 @pytest.mark.exhaustive
 def test_what_is_dumped_is_accepted_and_read_back(tally):
-    for rng in tally.cases(30):
+    for rng in tally.cases(14):
         style = rng.choice(["json", "python"])
         T, values = random_type(rng)
         try:

@@ -25,6 +25,7 @@ def machine(name, style):
     return machine_of_type(shape_of(TYPES[name][0]), style, None, limits, Deadline(limits))
 
 
+@pytest.mark.sampled(48, every=("name", "style"))
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", TYPES)
 def test_values_are_accepted_and_come_back(name, style, exhaustive):
@@ -42,6 +43,7 @@ def test_values_are_accepted_and_come_back(name, style, exhaustive):
     check()
 
 
+@pytest.mark.sampled(48, every=("name", "style"))
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("name", TYPES)
 def test_accepted_texts_are_values(name, style, exhaustive):
