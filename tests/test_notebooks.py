@@ -1,6 +1,6 @@
 """The notebooks run, their stored outputs are complete and small, and they are what their sources say.
 
-One of them runs in Jupyter's kernel and three cell by cell in this process, where they share what is compiled; of all of them, every call is
+One of them runs in Jupyter's kernel, the others cell by cell in this process, where they share what is compiled; of all of them, every call is
 held against the signature of what it calls. `--exhaustive` runs all in kernels.
 """
 
@@ -76,9 +76,6 @@ NEEDED = {"reinforcement": "tunix"}
 """What a notebook imports that the tests' environment lacks."""
 
 IN_A_KERNEL = ("welcome", "reinforcement")
-IN_FULL_ONLY = ("agents", "diffusion", "programs", "speculative_and_mass", "structured_output")
-"""Half a minute and more each. The pages on tool calls, canvases, types, decoding and probabilities run the same functions, and so do the tests of
-the shipped programmer."""
 
 
 def without_a_kernel(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, int]:
@@ -119,8 +116,6 @@ def test_the_notebook_runs(path, tmp_path, tmp_path_factory, monkeypatch, capsys
     package = NEEDED.get(path.stem)
     if package is not None and importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: make test-parity runs this notebook")
-    if path.stem in IN_FULL_ONLY and not exhaustive:
-        pytest.skip("half a minute and more: run with --exhaustive")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "programs"))
     if exhaustive or path.stem in IN_A_KERNEL:
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
