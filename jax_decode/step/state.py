@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -163,13 +164,24 @@ def init_state(
     """
     which = checked_indices(tables, which, limits, stop_ids)
     check_room(len(which), max_depth, max_tokens)
+    room = _known_most(limits) if tables.has_stack and max_tokens is None else max_tokens
+    limits, stop_ids = (x if x is None else jnp.asarray(x, jnp.int32) for x in (limits, stop_ids))
+    return _first_state(tables, which, limits, stop_ids, jnp.asarray(max_depth, jnp.int32), room if tables.has_stack else None)
+
+
+@functools.partial(jax.jit, static_argnames="max_tokens", inline=True)
+def _first_state(
+    tables: ConstraintTables, which: jax.Array, limits: jax.Array | None, stop_ids: jax.Array | None, max_depth: jax.Array,
+    max_tokens: int | None,
+) -> ConstraintState:  # fmt: skip
+    """One program: outside of `jax.jit` every operation would be one of its own."""
     index, constrained = jnp.maximum(which, 0), which >= 0
-    remaining = jnp.broadcast_to(jnp.asarray(int(UNREACHABLE) if limits is None else limits, jnp.int32), which.shape)
+    remaining = jnp.full(which.shape, int(UNREACHABLE), jnp.int32) if limits is None else jnp.broadcast_to(limits, which.shape)
     record = tables.constraints[index]
     node = jnp.where(constrained, record[:, START], FREE)[:, None]
     top = found = cell = jnp.zeros((len(which), 0), jnp.int32)
     if tables.has_stack:
-        max_tokens = _known_most(limits) if max_tokens is None else max_tokens
+        assert max_tokens is not None
         remaining = jnp.where(constrained & (record[:, PUSHES] > 0), jnp.minimum(remaining, max_tokens), remaining)
         top = jnp.where(constrained, record[:, FIRST_TOP], 0)[:, None]
         # Every token appends at most K * PM cells, and a row that has ended writes that many past its last.
@@ -185,11 +197,11 @@ def init_state(
         alloc=jnp.full(which.shape, tables.initial.shape[1], jnp.int32),
         sources=found,
         cell=cell,
-        depth_limit=jnp.broadcast_to(jnp.asarray(max_depth, jnp.int32), which.shape),
+        depth_limit=jnp.broadcast_to(max_depth, which.shape),
         dropped=jnp.zeros(which.shape, bool),
         remaining=remaining,
         status=jnp.zeros(which.shape, jnp.int32),
-        stop_ids=tables.stop_ids[index] if stop_ids is None else jnp.asarray(stop_ids, jnp.int32),
+        stop_ids=tables.stop_ids[index] if stop_ids is None else stop_ids,
     )
 
 
