@@ -92,6 +92,23 @@ def test_nothing_is_stored_where_there_is_no_disk_cache_or_no_room(stock, monkey
     assert len(list(stock.glob("leaves-*/*"))) == 2
 
 
+def test_leaves_that_are_not_read_any_more_make_room(stock, monkeypatch):
+    tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+    compiled(tokenizer)
+    files = sorted(stock.glob("leaves-*/*"))
+    monkeypatch.setattr(leaf_stock, "_MOST_FILES", len(files))
+    for path, days in zip(files, (3, *[2] * len(files))):
+        os.utime(path, times=(time.time() - days * 86_400,) * 2)
+    data = files[0].read_bytes()
+    files[0].unlink()
+    (files[0].parent / "stale.npy").write_bytes(b"")
+    os.utime(files[0].parent / "stale.npy", times=(time.time() - 4 * 86_400,) * 2)
+    compiled(tokenizer)  # reads the others, and stores what is missing in place of the stale one
+    assert sorted(stock.glob("leaves-*/*")) == files
+    assert files[0].read_bytes() == data
+    assert all(time.time() - path.stat().st_mtime < 3_600 for path in files)
+
+
 def test_folders_of_other_code_go_when_they_are_old(stock):
     """Not those of another vocabulary, nor those that are still being added to."""
     tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())

@@ -32,6 +32,8 @@ _MOST_BYTES = 48 << 20
 """Of one leaf; the largest ones, of URIs and the like, take two seconds to walk and a thirtieth of that to read."""
 _MOST_IN_ALL = 192 << 20
 """Bytes of the leaves of one vocabulary."""
+_STALE_SECONDS = 86_400.0
+"""A leaf that was not read for so long makes room for new ones. What a long run reads once does not drive out the common ones."""
 _UNUSED_SECONDS = 30 * 86_400.0
 """After so long without a new leaf, the folder of another state of the package's files is deleted."""
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Parts) if field.name != "rows")
@@ -79,9 +81,12 @@ def _code() -> str:
 def _read(path: Path, key: bytes) -> tuple[Any, ...] | None:
     """The fields of a stored leaf; None where there is none that can be used."""
     try:
-        if path.is_symlink() or path.stat().st_size > 2 * _MOST_BYTES:
+        if path.is_symlink() or (state := path.stat()).st_size > 2 * _MOST_BYTES:
             return None
         data = path.read_bytes()
+        if time.time() - state.st_mtime > _STALE_SECONDS / 8:
+            with contextlib.suppress(OSError):  # somebody else's folder
+                os.utime(path)
         if hashlib.blake2b(data[32:], digest_size=16, key=key).digest() != data[:16]:
             return None
         count = int.from_bytes(data[16:24], "little")
@@ -117,8 +122,7 @@ def _store(found: Any, path: Path, key: bytes) -> None:
         if not path.parent.is_dir():
             path.parent.mkdir(parents=True, exist_ok=True)
             _delete_unused(path.parent)
-        sizes = [entry.stat().st_size for entry in os.scandir(path.parent)]
-        if len(sizes) >= _MOST_FILES or sum(sizes) + len(text) > _MOST_IN_ALL:
+        if not _made_room(path.parent, len(text)):
             return
         part.write_bytes(hashlib.blake2b(text[16:], digest_size=16, key=key).digest() + text)
         os.replace(part, path)
@@ -127,6 +131,20 @@ def _store(found: Any, path: Path, key: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def _made_room(folder: Path, size: int) -> bool:
+    """Whether a leaf of a size has room in a folder, once stale ones are deleted where that is needed."""
+    files = [(entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder)]
+    left, held = len(files), sum(length for _, length, _ in files)
+    for used, length, path in sorted(files):
+        if left < _MOST_FILES and held + size <= _MOST_IN_ALL:
+            break
+        if time.time() - used <= _STALE_SECONDS:
+            return False
+        os.unlink(path)
+        left, held = left - 1, held - length
+    return left < _MOST_FILES and held + size <= _MOST_IN_ALL
 
 
 def _delete_unused(folder: Path) -> None:
