@@ -37,7 +37,7 @@ class CompileLimits:
     max_states: int = 2_000_000
     max_rows: int = 65_536
     max_bytes: int = 4 << 30
-    max_seconds: float = 60.0
+    max_seconds: float = 120.0
     max_pattern: int = 1_000_000
     max_input: int = 16 << 20
     max_values: int = 1_000_000
