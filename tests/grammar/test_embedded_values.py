@@ -162,6 +162,7 @@ def test_what_cannot_be_enforced_is_refused_with_its_place(grammar):
 def test_a_condition_at_the_end_of_a_terminal_holds_before_a_value():
     constraint = compile_grammar('start: /if\\b/ %json {"enum": [1, "a"]}\n%ignore " "', BYTES)
     assert [reads(constraint, text) for text in ("if 1", 'if "a"', "if1")] == [True, True, False]
+    assert not reads(constraint, 'if"a"')  # on the page of limits
 
 
 PROGRAMS = """start: statement*
