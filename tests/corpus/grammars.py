@@ -262,6 +262,24 @@ RIGHT: tuple[GrammarCase, ...] = (
         ("end", "a.if", "a.", ""),
     ),
     GrammarCase(
+        "a character that must follow, and rules of one line",
+        "lark",
+        r"""
+        start: (_NL | (key ":")? value _NL)*
+        key: KEY
+        value: WORD | "(" value* ")" | "<" inside
+        inside: (WORD | "(" WORD* ")")* ">"
+        KEY.1: /[a-z]+(?=:)/
+        WORD: /[a-z]+(?![a-z:])/
+        _NL: /(\n *)+/
+        %ignore " "
+        %declare _INDENT _DEDENT
+        %one_line inside
+        """,
+        ("a: b\n", "(a\nb <c d>\n e)\n", "<a (b)>", "a:(b)\nc\n"),
+        ("a :b\n", "a:\n", "(a\nb <c\nd>)\n", "(<(a\nb)>)\n", "(a:b)\n"),
+    ),
+    GrammarCase(
         "JSON in GBNF, as llama.cpp has it",
         "gbnf",
         r"""
