@@ -53,6 +53,64 @@ def _triton_compiles() -> bool:
     return major.isdigit() and int(major) >= 8 and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
 
 
+def passed(
+    function: Callable[..., tuple[Tree, Sequence[jax.Array]]],
+    combine: Callable[[Tree, Tree], Tree],
+    start: Any,
+    each: int,
+    logits: jax.Array,
+    words: jax.Array | None,
+    num_words: int,
+    rows: Sequence[jax.Array] = (),
+    *,
+    interpret: bool = False,
+) -> tuple[Tree, jax.Array | None]:
+    """What a pass over the logits finds: `combine` over the columns of every lane, [B, 128] each, and of every column itself,
+    float32[each, B, W], or None for `each` 0.
+
+    Args:
+      function: `(parts, column int32[R, 128], *rows)` -> a tree of arrays [R, 128] of the columns, and `each` more.
+      combine: associative and commutative.
+      start: a tree of Python numbers, its neutral element: int for int32, float for float32.
+      logits: float[B, V'].
+      words: uint32[B, W], bit planes of the allowed tokens, or uint32[S, B, W], S parts of them; None allows all.
+      num_words: W.
+      rows: arrays [B, n] that `function` takes a row block of each.
+      interpret: run without a TPU, slowly.
+    """
+    leaves, tree = jax.tree.flatten(start)
+    first = [np.int32(x) if isinstance(x, int) else np.float32(x) for x in leaves]
+    count = len(first) + (each > 0)
+
+    def kernel(*refs: Any) -> None:
+        ins, outs = refs[:-count], refs[-count:]
+        lanes = outs[: len(first)]
+        if first:
+
+            @pl.when(pl.program_id(1) == 0)
+            def _() -> None:
+                for ref, x in zip(lanes, first):
+                    ref[...] = jnp.full(ref.shape, x, ref.dtype)
+
+        def another(found: tuple[Tree, Sequence[jax.Array]], at: Any) -> None:
+            kept = combine(jax.tree.unflatten(tree, [ref[...] for ref in lanes]), found[0]) if first else ()
+            for ref, value in zip(lanes, jax.tree.leaves(kept)):
+                ref[...] = value
+            for k, value in enumerate(found[1]):
+                outs[-1][k, :, at] = value
+
+        _over_block(function, another, ins, logits.shape[1], _parts(words), num_words)
+
+    height, block = block_of(len(logits), logits.shape[1], num_words, logits.dtype.itemsize)
+    shapes = [jax.ShapeDtypeStruct((len(logits), LANES), x.dtype) for x in first]
+    specs = [pl.BlockSpec((height, LANES), lambda i, j: (i, 0)) for _ in first]
+    if each:
+        shapes.append(jax.ShapeDtypeStruct((each, len(logits), num_words), jnp.float32))
+        specs.append(pl.BlockSpec((each, height, block), lambda i, j: (0, i, j)))
+    out = _called(kernel, shapes, specs, logits, words, num_words, rows, interpret)
+    return jax.tree.unflatten(tree, out[: len(first)]), out[-1] if each else None
+
+
 def folded(
     function: Callable[..., Tree],
     combine: Callable[[Tree, Tree], Tree],
@@ -64,47 +122,16 @@ def folded(
     *,
     interpret: bool = False,
 ) -> Tree:
-    """`combine` over the columns of every lane, [B, 128] each.
+    """`combine` over the columns of every lane, [B, 128] each; as in `passed`, but `function` returns the tree alone."""
 
-    Args:
-      function: `(parts, column int32[R, 128], *rows)` -> a tree of arrays [R, 128] of the columns.
-      combine: associative and commutative.
-      start: a tree of Python numbers, its neutral element: int for int32, float for float32.
-      logits: float[B, V'].
-      words: uint32[B, W], bit planes of the allowed tokens, or uint32[S, B, W], S parts of them; None allows all.
-      num_words: W.
-      rows: arrays [B, n] that `function` takes a row block of each.
-      interpret: run without a TPU, slowly.
-    """
-    leaves, tree = jax.tree.flatten(start)
-    first = [np.int32(x) if isinstance(x, int) else np.float32(x) for x in leaves]
+    def alone(*arguments: Any) -> tuple[Tree, tuple[()]]:
+        return function(*arguments), ()
 
-    def kernel(*refs: Any) -> None:
-        ins, outs = refs[: -len(first)], refs[-len(first) :]
-
-        @pl.when(pl.program_id(1) == 0)
-        def _() -> None:
-            for ref, x in zip(outs, first):
-                ref[...] = jnp.full(ref.shape, x, ref.dtype)
-
-        def another(columns: Tree, _: Any) -> None:
-            kept = combine(jax.tree.unflatten(tree, [ref[...] for ref in outs]), columns)
-            for ref, value in zip(outs, jax.tree.leaves(kept)):
-                ref[...] = value
-
-        _over_block(function, another, ins, logits.shape[1], _parts(words), num_words)
-
-    shapes = [jax.ShapeDtypeStruct((len(logits), LANES), x.dtype) for x in first]
-
-    def out(height: int, _: int) -> pl.BlockSpec:
-        return pl.BlockSpec((height, LANES), lambda i, j: (i, 0))
-
-    return jax.tree.unflatten(tree, _called(kernel, shapes, out, logits, words, num_words, rows, interpret))
+    return passed(alone, combine, start, 0, logits, words, num_words, rows, interpret=interpret)[0]
 
 
 def mapped(
     function: Callable[..., jax.Array],
-    dtype: Any,
     logits: jax.Array,
     words: jax.Array | None,
     num_words: int,
@@ -112,20 +139,14 @@ def mapped(
     *,
     interpret: bool = False,
 ) -> jax.Array:
-    """What `function` says of every column, [B, W] of `dtype`; arguments as in `folded`."""
+    """What `function` says of every column, float32[B, W]; as in `passed`, but `function` returns one array."""
 
-    def kernel(*refs: Any) -> None:
-        def another(columns: jax.Array, at: Any) -> None:
-            refs[-1][:, at] = columns
+    def alone(*arguments: Any) -> tuple[tuple[()], list[jax.Array]]:
+        return (), [function(*arguments)]
 
-        _over_block(function, another, refs[:-1], logits.shape[1], _parts(words), num_words)
-
-    shapes = [jax.ShapeDtypeStruct((len(logits), num_words), dtype)]
-
-    def out(height: int, block: int) -> pl.BlockSpec:
-        return pl.BlockSpec((height, block), lambda i, j: (i, j))
-
-    return _called(kernel, shapes, out, logits, words, num_words, rows, interpret)[0]
+    found = passed(alone, lambda a, _: a, (), 1, logits, words, num_words, rows, interpret=interpret)[1]
+    assert found is not None
+    return found[0]
 
 
 def _over_block(
@@ -176,7 +197,7 @@ def block_of(batch: int, width: int, num_words: int, itemsize: int) -> tuple[int
 def _called(
     kernel: Callable[..., None],
     shapes: list[jax.ShapeDtypeStruct],
-    out: Callable[[int, int], pl.BlockSpec],
+    outs: list[pl.BlockSpec],
     logits: jax.Array,
     words: jax.Array | None,
     num_words: int,
@@ -199,7 +220,7 @@ def _called(
         kernel,
         grid=(-(-batch // height), num_words // block),
         in_specs=specs,
-        out_specs=[out(height, block) for _ in shapes],
+        out_specs=outs,
         out_shape=shapes,
         interpret=interpret,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),

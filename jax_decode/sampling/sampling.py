@@ -27,6 +27,7 @@ from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, lo
 from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.target import target
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
+from jax_decode.sampling.by_tops import cut_and_summed
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, at_once, summarize
 from jax_decode.sampling.truncation import Allowed, inverse_of, threshold_of
@@ -141,35 +142,28 @@ def choose(
 def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, step: jax.Array) -> Choice:
     logits, words, num_words, listed = allowed.logits, allowed.words, allowed.num_words, allowed.listed
     inverse = inverse_of(sampler, allowed)
-    if isinstance(sampler, Greedy):
-        threshold, noise = None, None
+    noise = None if isinstance(sampler, Greedy) else Noise(key, step)
+    small, with_raw = logits.size < SMALL, with_raw or words is None
+    if noise is not None and allowed.part is None and not small:
+        threshold, found = cut_and_summed(sampler, allowed, inverse, noise, with_raw)
     else:
-        threshold, noise = threshold_of(sampler, allowed, inverse), Noise(key, step)
-    if allowed.part is not None:
-        return _of_parts(allowed, allowed.part, inverse, threshold, noise, with_raw)
-    with_raw |= words is None
-    if logits.size < SMALL:
-        of_list = None if listed is None else listed[:2]
-        found = at_once(num_words, with_raw, logits, words, Rows(noise, inverse, threshold), of_list)
-        score, item, allowed_sum, raw_sum = found if with_raw else found._replace(raw=jnp.full_like(found.raw, jnp.nan))
-    else:
-        score, item, allowed_sum, raw_sum = summarize(
-            logits,
-            words,
-            num_words,
-            noise=noise,
-            inverse=inverse,
-            threshold=threshold,
-            with_raw=with_raw,
-            union=allowed.union,
-        )
-        if listed is not None:
-            allowed_sum = log_add(allowed_sum, _listed_sum(jnp.where(listed[1], listed[2], NEVER)))
+        threshold = None if noise is None else threshold_of(sampler, allowed, inverse)
+        if allowed.part is not None:
+            return _of_parts(allowed, allowed.part, inverse, threshold, noise, with_raw)
+        if small:
+            of_list = None if listed is None else listed[:2]
+            found = at_once(num_words, with_raw, logits, words, Rows(noise, inverse, threshold), of_list)
+            found = found if with_raw else found._replace(raw=jnp.full_like(found.raw, jnp.nan))
+        else:
+            found = summarize(logits, words, num_words, with_raw=with_raw, union=allowed.union)
+    score, item, allowed_sum, raw_sum = found
+    if listed is not None and not small:
+        allowed_sum = log_add(allowed_sum, _listed_sum(jnp.where(listed[1], listed[2], NEVER)))
     if noise is None:
         chosen, value = item, score
     else:
         chosen, _, value = _within_column(allowed, item, num_words, inverse, threshold, noise)
-    if listed is not None and (noise is not None or logits.size >= SMALL):
+    if listed is not None and (noise is not None or not small):
         best, candidate, listed_value = _best_candidate(listed, inverse, threshold, noise, num_words + 32)
         wins = (best > score) | ((best == score) & (candidate < chosen))
         chosen = jnp.where(wins, candidate, chosen)

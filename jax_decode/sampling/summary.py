@@ -170,7 +170,7 @@ def _reduced(columns: _Columns) -> Summary:
     if columns.outside is not None:
         logs.append(log_add(logs[0], columns.outside.log))
     start = (NEVER, NO_ITEM, NEVER, NEVER)[: 2 + len(logs)]
-    score, item, *sums = _reduce((columns.score, columns.item, *logs), start, _better)
+    score, item, *sums = reduced((columns.score, columns.item, *logs), start, _better)
     return Summary(score, item, sums[0], sums[-1])
 
 
@@ -187,9 +187,7 @@ def in_one_pass(
     interpret: bool = False,
 ) -> Summary:
     """`summarize` by a kernel that reads every logit once."""
-    few = union is not None and 1 < union[1].shape[1] <= one_pass.MOST_SOURCES and not spread_by_xla()
-    if words is not None and union is not None and threshold is None and few:
-        words = read(union[0], union[1].T)  # what chose a threshold has joined them already
+    words = words if threshold is not None else sources_of(words, union)  # what chose a threshold has joined them already
     rows = _as_rows(noise, inverse, threshold, len(logits))
 
     def of_columns(parts: Planes, column: jax.Array, *own: jax.Array) -> _Columns:
@@ -208,6 +206,13 @@ def in_one_pass(
     start = _Columns(empty[0], empty[2], none, none if with_raw and words is not None else None)
     lanes = folded(of_columns, better, start, logits, words, num_words, rows, interpret=interpret)
     return _reduced(lanes)
+
+
+def sources_of(words: jax.Array | None, union: tuple[jax.Array, jax.Array] | None) -> jax.Array | None:
+    """The words for a TPU's kernel: few bit rows it joins itself, uint32[S, B, W]; `union`: see `MaskParts`."""
+    if words is None or union is None or not 1 < union[1].shape[1] <= one_pass.MOST_SOURCES or spread_by_xla():
+        return words
+    return read(union[0], union[1].T)
 
 
 def in_one_pass_of_gpu(
@@ -262,7 +267,7 @@ def _exp(x: jax.Array) -> jax.Array:
     return jnp.exp2(x * np.float32(np.log2(np.e)))
 
 
-def _reduce(operands: Sequence[jax.Array], start: Sequence[float], combine: Callable[..., Any]) -> list[jax.Array]:
+def reduced(operands: Sequence[jax.Array], start: Sequence[float], combine: Callable[..., Any]) -> list[jax.Array]:
     """One variadic reduction over the columns, [B] each, from `start`.
 
     Within groups of columns first: that gives even a single row enough parallel work.
@@ -293,7 +298,7 @@ def _in_two_passes(num_words: int, with_raw: bool, logits: jax.Array, words: jax
     item = jnp.where((best == score[:, None]) & (best != NEVER), token, NO_ITEM).min(1)
     words, score = jax.lax.optimization_barrier((words, score))
     sums = column_log_sums(planes(logits, words, num_words))
-    return Summary(score, item, *_reduce(sums, (NEVER, NEVER), _log_add_all))
+    return Summary(score, item, *reduced(sums, (NEVER, NEVER), _log_add_all))
 
 
 def _log_add_all(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> tuple[jax.Array, ...]:

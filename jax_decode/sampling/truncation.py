@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jax_decode.kernels import one_pass
 from jax_decode.kernels.blocks import SMALL, by_blocks
+from jax_decode.kernels.column_tops import from_order, to_order
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.planes import (
@@ -86,7 +87,7 @@ def _scaled_planes(allowed: Allowed, inverse: jax.Array | None) -> list[jax.Arra
     return drawable(allowed_logits(planes(allowed.logits, allowed.words, allowed.num_words)), inverse, None)
 
 
-def _listed(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
+def listed_logits(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
     """Scaled logits of the candidates, [B, M], -inf where not allowed; M may be 0."""
     if allowed.listed is None:
         return jnp.zeros((allowed.logits.shape[0], 0), jnp.float32)
@@ -110,7 +111,7 @@ def _column_best(allowed: Allowed, inverse: jax.Array | None, high: jax.Array | 
         def most(parts: Planes, _: jax.Array, *limits: jax.Array) -> jax.Array:
             return column_max([kept(x, *limits) for x in allowed_logits(parts)])
 
-        return one_pass.mapped(most, jnp.float32, logits, words, num_words, limits)
+        return one_pass.mapped(most, logits, words, num_words, limits)
 
     def by_few(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
         def of_block(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
@@ -131,7 +132,7 @@ def _column_best(allowed: Allowed, inverse: jax.Array | None, high: jax.Array | 
 
 
 def _best(allowed: Allowed, inverse: jax.Array | None) -> jax.Array:
-    listed = _listed(allowed, inverse)
+    listed = listed_logits(allowed, inverse)
     return _best_of(allowed, _column_best(allowed, inverse), listed)
 
 
@@ -165,7 +166,7 @@ def _best_of_columns(allowed: Allowed, inverse: jax.Array | None, k: int, high: 
     batch = jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None, None]
     x = clean(read(logits, batch, jnp.minimum(token, logits.shape[1] - 1), rows=None))
     y = jnp.where(ok.reshape(len(x), -1), scaled(x.reshape(len(x), -1), inverse), NEVER)
-    y = jnp.concatenate([y, _listed(allowed, inverse)], 1)
+    y = jnp.concatenate([y, listed_logits(allowed, inverse)], 1)
     y = y if high is None else jnp.where(y < high[:, None], y, NEVER)
     return y if allowed.part is None else allowed.part.beside(_largest(y, min(k, y.shape[1])))
 
@@ -209,15 +210,15 @@ class _Border(NamedTuple):
     def guess(self, beside: jax.Array) -> jax.Array:
         """Where mass reaches what is wanted if its logarithm is linear in the logit, but for `beside`, float32[], of the way from
         `low` to `high`; far from all logits the place half way."""
-        low, high = _from_order(self.low), _from_order(self.high)
+        low, high = from_order(self.low), from_order(self.high)
         share = self.weight_low / jnp.maximum(self.weight_low + self.weight_high, 1e-37) + beside
-        guess = jnp.where(low > _FAR, _to_order(low + (high - low) * share), self.half_way())
+        guess = jnp.where(low > _FAR, to_order(low + (high - low) * share), self.half_way())
         return jnp.clip(guess, self.low + 1, self.high - 1)
 
     def middle(self) -> jax.Array:
         """The place half way between the two logits; far from all logits between the two numbers in the order of the floats."""
-        low, high = _from_order(self.low), _from_order(self.high)
-        middle = jnp.where(low > _FAR, _to_order(0.5 * (low + high)), self.half_way())
+        low, high = from_order(self.low), from_order(self.high)
+        middle = jnp.where(low > _FAR, to_order(0.5 * (low + high)), self.half_way())
         return jnp.clip(middle, self.low + 1, self.high - 1)
 
     def half_way(self) -> jax.Array:
@@ -244,17 +245,17 @@ class _Tokens(NamedTuple):
         def of(y: jax.Array, e: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
             return jnp.where((y >= low) & (y < high), e, 0.0)
 
-        ends = _from_order(low), _from_order(high)
+        ends = from_order(low), from_order(high)
         listed = of(self.listed, jnp.exp(self.listed - self.base[:, None]), *(x[:, None] for x in ends)).sum(1)
         whole = _row_sums(self.over(of, jnp.add, *ends)) + listed
         return whole if self.part is None else self.part.total(whole)
 
     def below(self, high: jax.Array) -> jax.Array:
         """The largest logit below `high`."""
-        end = _from_order(high)
+        end = from_order(high)
         most = self.over(_under, jnp.maximum, end).reshape(len(high), -1).max(1)
         most = jnp.maximum(most, _under(self.listed, None, end[:, None]).max(1, initial=NEVER))
-        return _to_order(most if self.part is None else self.part.largest(most))
+        return to_order(most if self.part is None else self.part.largest(most))
 
 
 def _under(y: jax.Array, _: jax.Array | None, high: jax.Array) -> jax.Array:
@@ -287,7 +288,7 @@ def _over_kernel(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -
             return functools.reduce(combine, (function(y, jnp.exp(y - base), *numbers) for y in values))
 
         numbers = [*own, *(x[:, None] for x in rows)]
-        return one_pass.mapped(of_columns, jnp.float32, allowed.logits, allowed.words, allowed.num_words, numbers)
+        return one_pass.mapped(of_columns, allowed.logits, allowed.words, allowed.num_words, numbers)
 
     return over
 
@@ -341,7 +342,7 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
     A search leaves few tokens between two thresholds; those alone are sorted. A CPU sorts the largest few first: where they have
     the probability, as they mostly have in texts, nothing is searched.
     """
-    top, listed = _column_best(allowed, inverse), _listed(allowed, inverse)
+    top, listed = _column_best(allowed, inverse), listed_logits(allowed, inverse)
     best = _best_of(allowed, top, listed)
 
     def of_all(kernel: bool, logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
@@ -350,7 +351,7 @@ def _mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -
         over = (_over_kernel if kernel else _over_scaled)(own, inverse, base)
         tokens, guesses = _Tokens(over, listed, base, own.part), _guesses(own, inverse, p, top, best)
         found = _search(tokens, _total(tokens), p, (best == NEVER) | (p >= 1), guesses)
-        return _border_within(found, _best_of_columns(own, inverse, _FEW, _from_order(found.high)), base)
+        return _border_within(found, _best_of_columns(own, inverse, _FEW, from_order(found.high)), base)
 
     def by_few(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
         of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
@@ -383,7 +384,7 @@ def _threshold_in_memory(
 
     few, nothing = min(_FEW, top.shape[1]), jnp.full_like(best, NEVER)
     total, (largest, column) = _total(tokens), jax.lax.top_k(top, few)
-    everything = _Found(_to_order(nothing), _ends(tokens)[1], jnp.zeros_like(best), p * total)
+    everything = _Found(to_order(nothing), _ends(tokens)[1], jnp.zeros_like(best), p * total)
     of_best = jnp.exp(largest - base[:, None]).sum(1) + jnp.exp(listed - base[:, None]).sum(1)
     likely = _COLLISIONS * of_best >= everything.wanted  # else the largest few are not sorted in vain
     first = jax.lax.cond(likely.any(), lambda: _border_within(everything, of_columns(column), base), lambda: nothing)
@@ -392,7 +393,7 @@ def _threshold_in_memory(
 
     def searched() -> jax.Array:
         found = _search(tokens, total, p, done, _guesses(allowed, inverse, p, top, best))
-        high = _from_order(found.high)
+        high = from_order(found.high)
         pieces = jax.lax.optimization_barrier(tokens.over(_under, jnp.maximum, high)).reshape(len(y), -1, allowed.num_words)
         rest = of_columns(jax.lax.top_k(column_max(list(jnp.moveaxis(pieces, 1, 0))), few)[1])
         return jnp.where(done, first, _border_within(found, _under(rest, None, high[:, None]), base))
@@ -405,7 +406,7 @@ def _border_within(found: _Found, y: jax.Array, base: jax.Array) -> jax.Array:
 
     `y`: scaled logits float32[B, n], the `_FEW` largest below `high` among them.
     """
-    low = _from_order(found.low)
+    low = from_order(found.low)
     y = _largest(jnp.where(y >= low[:, None], y, NEVER), min(_FEW, y.shape[1]))
     enough = found.above[:, None] + jnp.cumsum(jnp.exp(y - base[:, None]), 1) >= found.wanted[:, None]
     return jnp.maximum(jnp.where(enough & (y > NEVER), y, NEVER).max(1), low)
@@ -443,7 +444,7 @@ def _guesses(
     if allowed.part is not None:
         count = count * allowed.part.shards.count
     # All tokens below this together have less than what may be missing.
-    least = _to_order(base - jnp.log(count / jnp.maximum(1 - p, 1e-7)))
+    least = to_order(base - jnp.log(count / jnp.maximum(1 - p, 1e-7)))
     num_words, some = allowed.num_words, max(allowed.num_words // _SHARE // LANES, 1) * LANES
     if num_words < _LEAST_SAMPLED:
         return [least]
@@ -458,8 +459,8 @@ def _guesses(
     every = num_words / some * others + (of_best.sum(1) if allowed.part is None else 0)
     wanted = jnp.maximum(mass - (1 - p) * every * (some / num_words), 1e-3 * mass)
     near = _narrowed(tokens, _border(*_ends(tokens), mass, wanted), [least], wanted, none | (mass == 0), roughly=True)
-    low, high = _from_order(near.low), _from_order(near.high)
-    return [least, *(_to_order(jnp.maximum(x, LOWEST)) for x in (low - (high - low), high + (high - low)))]
+    low, high = from_order(near.low), from_order(near.high)
+    return [least, *(to_order(jnp.maximum(x, LOWEST)) for x in (low - (high - low), high + (high - low)))]
 
 
 def _total(tokens: _Tokens) -> jax.Array:
@@ -470,8 +471,8 @@ def _total(tokens: _Tokens) -> jax.Array:
 def _ends(tokens: _Tokens) -> tuple[jax.Array, jax.Array]:
     """Places below and above all logits. What follows a zero is a normal number: to many devices all smaller ones are zeros."""
     tiny = jnp.finfo(jnp.float32).tiny
-    above = jnp.where(jnp.abs(tokens.base) < tiny, _to_order(jnp.full_like(tokens.base, tiny)), _to_order(tokens.base) + 1)
-    return _to_order(jnp.full_like(tokens.base, LOWEST)), above
+    above = jnp.where(jnp.abs(tokens.base) < tiny, to_order(jnp.full_like(tokens.base, tiny)), to_order(tokens.base) + 1)
+    return to_order(jnp.full_like(tokens.base, LOWEST)), above
 
 
 def _search(tokens: _Tokens, total: jax.Array, p: jax.Array, done: jax.Array, guesses: list[jax.Array]) -> _Found:
@@ -506,7 +507,7 @@ def _narrowed(
 
     def settled(border: _Border) -> jax.Array:
         """Rows of whose logits between the two thresholds few are left: each has at least the mass of one at `low`."""
-        few = border.between + border.error < _FEW * jnp.exp(_from_order(border.low) - tokens.base)
+        few = border.between + border.error < _FEW * jnp.exp(from_order(border.low) - tokens.base)
         return (border.high - border.low == 1) | few | done
 
     def another(carry: tuple[jax.Array, _Border]) -> tuple[jax.Array, _Border]:
@@ -532,13 +533,3 @@ def _narrowed(
         return ~settled(carry[1]).all() & (~jnp.bool_(roughly) | (carry[0] < _GUESSES))
 
     return jax.lax.while_loop(goes_on, another, (jnp.int32(0), border))[1]
-
-
-def _to_order(x: jax.Array) -> jax.Array:
-    """int32 with the order of the floats."""
-    i = jax.lax.bitcast_convert_type(x, jnp.int32)
-    return jnp.where(i < 0, i ^ jnp.int32(0x7FFFFFFF), i)
-
-
-def _from_order(i: jax.Array) -> jax.Array:
-    return jax.lax.bitcast_convert_type(jnp.where(i < 0, i ^ jnp.int32(0x7FFFFFFF), i), jnp.float32)

@@ -1,0 +1,108 @@
+"""What cuts off and draws from the largest logits of every column, run by Pallas's interpreter: thresholds as a sort in NumPy finds
+them, draws as XLA's form makes them."""
+
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_decode.kernels.column_tops import TOPS, Cut, settled, tops_of
+from jax_decode.kernels.columns import Columns
+from jax_decode.kernels.planes import LOWEST, NEVER
+from jax_decode.kernels.row_layout import words_for
+from jax_decode.sampling.by_tops import _by_tops, _cut_and_summed_plainly
+from jax_decode.sampling.samplers import MinP, TopK, TopP
+from jax_decode.sampling.truncation import Allowed
+from tests.jax_decode.kernels.test_one_pass import example, noise_of
+
+SAMPLERS = [TopK(1, None), TopK(20, None), TopP(np.float32(0.4), None), TopP(np.float32(0.95), None), TopP(np.float32(1), None)]
+SAMPLERS += [MinP(np.float32(0.05), None)]
+KERNELS = [settled]
+
+
+def cells(seed, batch, width):
+    """Planes of logits [32, B, W] and a list [B, 5], some with many equal logits, zeros of both signs, or few that are allowed."""
+    rng = np.random.default_rng(seed)
+    logits = (rng.normal(size=(32, batch, width)) * rng.choice([0.5, 3, 8])).astype(np.float32)
+    logits = [np.round(logits), logits, logits * np.float32(1e30), np.where(rng.random(logits.shape) < 0.5, -0.0, 0.0)][seed % 4]
+    logits = np.where(rng.random(logits.shape) < rng.choice([0.0, 0.2, 0.99, 1.0], (batch, 1)), -np.inf, logits)
+    listed = np.where(rng.random((batch, 5)) < 0.5, rng.normal(size=(batch, 5)) * 3, -np.inf)
+    return logits.astype(np.float32), listed.astype(np.float32)
+
+
+def border(cut, number, own):
+    """The threshold among the allowed logits of a row, descending in float64: least and greatest that a rounded sum may say."""
+    if cut is Cut.BELOW_BEST:
+        found = max(own[0] + number, LOWEST) if len(own) else LOWEST
+        return found, found
+    wanted, found = number, []
+    mass = np.arange(1.0, len(own) + 1)
+    if cut is Cut.LOG_MASS and len(own):
+        mass, wanted = np.cumsum(np.exp(own - own[0])), np.exp(number - own[0])
+    for factor in (1 + 1e-5, 1 - 1e-5):
+        place = np.searchsorted(mass, wanted * factor)
+        found.append(own[place] if place < len(own) else LOWEST)
+    return min(found), max(found)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("cut", list(Cut))
+@pytest.mark.parametrize("seed", range(8))
+def test_thresholds_are_those_of_a_sort(kernel, cut, seed):
+    batch, width = [(3, 128), (9, 256), (1, 384), (16, 640)][seed % 4]
+    logits, listed = cells(seed, batch, width)
+    tops, hidden = jax.jit(lambda x: tops_of(list(x)))(logits)
+    rng = np.random.default_rng(seed)
+    every = np.concatenate([np.moveaxis(logits, 1, 0).reshape(batch, -1), listed], 1).astype(np.float64)
+    number = rng.integers(1, 60, batch).astype(np.float32)
+    if cut is Cut.LOG_MASS:
+        number = (np.log(rng.choice([0.1, 0.5, 0.95], batch)) + np.logaddexp.reduce(every, 1)).astype(np.float32)
+    elif cut is Cut.BELOW_BEST:
+        number = np.log(rng.choice([0.01, 0.5], batch)).astype(np.float32)
+    hidden = np.asarray(hidden).max(1)
+    rows = (jnp.stack(tops), jnp.asarray(listed), jnp.asarray(number), jnp.asarray(hidden), *noise_of(batch))
+    got = kernel(cut, *rows, interpret=True)
+    told = 0
+    for threshold, wanted, other, own in zip(np.asarray(got.threshold), number, hidden, every):
+        least, most = border(cut, float(wanted), -np.sort(-own[own > -np.inf]))
+        if threshold > other:
+            told += 1
+            assert np.float32(least) - 1e-6 * abs(least) <= threshold <= np.float32(most) + 1e-6 * abs(most)
+        else:
+            assert least <= other, "all tokens from the threshold on are there, and were not seen"
+    assert told or seed % 4 in (0, 3) or cut is Cut.LOG_MASS
+
+
+@pytest.mark.sampled(12, every=("sampler", "masked"))
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("inverse", [None, 0.5, "rows"])
+@pytest.mark.parametrize(("batch", "width", "dtype"), [(9, 5000, jnp.float32), (2, 4096, jnp.bfloat16)])
+def test_cuts_and_draws_are_those_of_the_other_form(sampler, masked, inverse, batch, width, dtype):
+    """Some rows, of flat logits, go the other way; they must not change the rows beside them."""
+    logits, _, words = example(batch, width, dtype)
+    logits = logits.at[-1].set(0).at[0].multiply(0.01)
+    rng = np.random.default_rng(3)
+    token, ok = rng.integers(0, width, (batch, 7)), jnp.asarray(rng.random((batch, 7)) < 0.5)
+    listed = (jnp.asarray(token, jnp.int32), ok, jnp.asarray(rng.normal(size=(batch, 7)) * 5, jnp.float32)) if masked else None
+    allowed = Allowed(logits, words if masked else None, None, Columns(words_for(width)), listed)
+    allowed = allowed._replace(word_at=lambda column: jnp.take_along_axis(words, column.reshape(batch, -1), 1).reshape(column.shape))
+    scale = jnp.linspace(0.3, 2, batch)[:, None] if inverse == "rows" else None if inverse is None else jnp.float32(inverse)
+    arguments = (sampler, allowed, scale, noise_of(batch), True)
+    got = jax.jit(lambda: _by_tops(*arguments, interpret=True))()
+    want = jax.jit(lambda: _cut_and_summed_plainly(*arguments))()
+    np.testing.assert_array_equal(got[0], want[0])
+    some = np.asarray(want[1].score) > NEVER
+    np.testing.assert_array_equal(np.asarray(got[1].item)[some], np.asarray(want[1].item)[some])
+    for mine, other in zip(got[1], want[1]):
+        if mine.dtype == jnp.float32:
+            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
+
+
+def test_columns_keep_their_largest():
+    planes = np.random.default_rng(0).normal(size=(32, 3, 128)).astype(np.float32)
+    tops, hidden = jax.jit(lambda x: tops_of(list(x)))(planes)
+    want = -np.sort(-planes, axis=0)
+    np.testing.assert_array_equal(np.stack(tops), want[:TOPS])
+    np.testing.assert_array_equal(hidden, want[TOPS])
