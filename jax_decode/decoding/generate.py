@@ -18,7 +18,7 @@ from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, check_positions, read_positive, read_request
 from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, named_arguments
-from jax_decode.kernels.placement import on_automatic_axes, put_rows
+from jax_decode.kernels.placement import on_automatic_axes, placed_like, put_rows
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.step.forced import Forced, read_forced
 from jax_decode.step.state import MAX_DEPTH
@@ -155,7 +155,8 @@ def _decoded(decoder: Any, request: Request, way: Way, keys: jax.Array, turn: Tu
 def prefilled(decoder: Any, request: Request, way: Way) -> loop.Carry:
     """The loop's first carry: prompts fed, nothing chosen."""
     sizes = {"capacity": request.steps + way.chunk, "num_samples": way.num_samples}
-    return loop.Carry(rows=request.first_rows(way.num_samples), **loop.prefill(decoder, request.batch(), **sizes))
+    fed = loop.prefill(decoder, request.batch(), **sizes)
+    return loop.Carry(rows=placed_like(request.first_rows(way.num_samples), fed["logits"]), **fed)
 
 
 def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.target import target
@@ -56,6 +56,16 @@ def put_rows(tree: Any) -> Any:
                 fix="Give a multiple of that; repeat a prompt where one is missing.",
             )
     return jax.device_put(tree, sharding)
+
+
+def placed_like(tree: Any, other: jax.Array) -> Any:
+    """Arrays committed to the one device that `other` is committed to; where it lies on a mesh, or is traced, as they are.
+
+    Restored parameters are committed to their device, and so is whatever a program makes of them. A loop whose first call had
+    arrays that are not would be compiled again for its second call.
+    """
+    alone = not isinstance(other, jax.core.Tracer) and other.committed and isinstance(other.sharding, SingleDeviceSharding)
+    return jax.device_put(tree, other.sharding) if alone else tree
 
 
 def spread_rows() -> NamedSharding | None:

@@ -215,6 +215,16 @@ def test_streams_share_the_programs_of_generate():
     assert (loop.prefill._cache_size(), loop.decode._cache_size()) == before
 
 
+def test_a_restored_model_has_one_program():
+    """Its parameters are committed to a device, and so is all that is made of them: the second chunk is as the first."""
+    decoder = jax.device_put(weak(), jax.local_devices()[0])
+    before, tables = loop.decode._cache_size(), jax_decode.to_device(CONSTRAINTS)
+    flow = stream(decoder, PROMPTS, tables, tokenizer=VOCABULARY, **OPTIONS, constraint=[0, 0, 0], max_new_tokens=40, key=jax.random.key(0))
+    texts, _ = gathered(flow, 6)
+    assert loop.decode._cache_size() == before + 1
+    assert texts == both([0, 0, 0], 40)[1].text(VOCABULARY)
+
+
 ERRORS = {
     "no string": (lambda: StopStrings(), r"the stop strings are \(\)"),
     "empty string": (lambda: StopStrings("a", ""), r"the stop strings are \('a', ''\)"),
