@@ -20,8 +20,10 @@ import jax_decode
 import models
 
 ROOT = Path(__file__).parents[2]
-KETTLE = "Question: Is the kettle red?\nAnswer: "
-BIO = "Bio: Ada Lovelace was born in 1815 in London and works as a mathematician.\nJSON: "
+KETTLE = "Question: Is the kettle red or is the kettle blue?\nAnswer: "
+BIO = "Bio: Ada Lovelace was born in 1815 in London.\nJSON: "
+STORY = "Title: The red kettle, the blue kettle and the yellow kettle\nStory: "
+"""Prompts of 17 to 32 tokens; with the same limits and numbers of samples they share what is compiled."""
 
 
 @dataclasses.dataclass
@@ -79,7 +81,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form(lm, form):
     wanted, expected = FORMS[form]
-    got = lm(KETTLE, wanted, max_new_tokens=48)
+    got = lm(KETTLE, wanted)
     if isinstance(expected, tuple):
         assert got.function is weather
         assert got.arguments["city"] in expected[1]
@@ -97,16 +99,16 @@ def test_values(lm):
 
 
 def test_free_text_ends_by_itself_or_at_the_limit(lm):
-    assert lm("Title: The red kettle\nStory: ", max_new_tokens=3).startswith("Long ago")
+    assert lm(STORY, max_new_tokens=3).startswith("Once there was")
 
 
 def test_shapes(lm):
     """One prompt, one answer; a list for a list; with samples a list of so many for each."""
     assert isinstance(lm(KETTLE, ["yes", "no"]), str)
-    assert lm([KETTLE, KETTLE], ["yes", "no"]) == ["yes", "yes"]
+    assert lm([KETTLE] * 3, ["yes", "no"]) == ["yes"] * 3
     assert [len(group) for group in lm([KETTLE, KETTLE], ["yes", "no"], samples=3)] == [3, 3]
     assert len(lm(KETTLE, ["yes", "no"], samples=1)) == 1
-    answer, person, text = lm([KETTLE, BIO, KETTLE], constrax.Each(["yes", "no"], Person, None), max_new_tokens=40)
+    answer, person, text = lm([KETTLE, BIO, KETTLE], constrax.Each(["yes", "no"], Person, None))
     assert (answer, person) == ("yes", ADA)
     assert isinstance(text, str)
 
@@ -115,7 +117,7 @@ def test_seeds(lm):
     wanted = r"[a-z ]{5,20}"
     one = lm(KETTLE, wanted, samples=4, seed=1)
     assert one == lm(KETTLE, wanted, samples=4, seed=1) != lm(KETTLE, wanted, samples=4, seed=2)
-    assert lm(KETTLE, wanted, samples=2, sampler=jax_decode.TopK(1)) == [lm(KETTLE, wanted)] * 2
+    assert lm(KETTLE, wanted, samples=4, sampler=jax_decode.TopK(1)) == [lm(KETTLE, wanted)] * 4
 
 
 def test_what_is_kept(lm, monkeypatch):
@@ -153,31 +155,33 @@ def test_it_is_what_the_parts_make(lm):
     constraint = fsa_compile.compile_type(Person, lm.tokenizer)
     by_hand = jax_decode.generate(
         models.load(None, models.small_model.small_checkpoint_path(), dtype="float32"), lm.tokenizer.encode(BIO), jax_decode.to_device(constraint),
-        max_new_tokens=64, bos_id=lm.tokenizer.vocabulary.bos_id,
+        max_new_tokens=256, bos_id=lm.tokenizer.vocabulary.bos_id,
     )  # fmt: skip
-    out = lm.generate(BIO, Person, max_new_tokens=64)
+    out = lm.generate(BIO, Person)
     assert out.tokens[0].tolist() == by_hand.tokens[0].tolist()
     np.testing.assert_allclose(out.logprobs[0], by_hand.logprobs[0], atol=1e-4)
 
 
 def test_streams(lm):
-    prompt = "Title: The red kettle\nStory: "
-    words = lm.stream(prompt, max_new_tokens=24)
+    """In chunks as long as those of a call, whose programs they then run."""
+    words = lm.stream(STORY, chunk=16)
     pieces = list(words)
     assert len(pieces) > 1
-    assert "".join(pieces) == words.text == words.value == lm(prompt, max_new_tokens=24)
-    assert lm.stream(prompt, max_new_tokens=24, stop=".").value == words.text.partition(".")[0]
-    assert lm.stream(BIO, Person).value == lm(BIO, Person)
-    assert words.result.lengths.tolist() == [24]
+    assert "".join(pieces) == words.text == words.value == lm(STORY)
+    assert lm.stream(STORY, stop=".", chunk=16).value == words.text.partition(".")[0]
+    assert lm.stream(BIO, Person, chunk=16).value == lm(BIO, Person)
+    short = lm.stream(STORY, max_new_tokens=3, chunk=16)
+    assert short.value == lm(STORY, max_new_tokens=3)
+    assert short.result.lengths.tolist() == [3]
 
 
 def test_chats(lm):
     assert lm.chat("Is the kettle red?", ["yes", "no"]) in ("yes", "no")
-    asked = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "Here."}, {"role": "user", "content": "When?"}]
+    asked = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hi."}, {"role": "user", "content": "Hi."}]
     assert lm.chat(asked, [weather])().split()[0] in ("London", "Oslo")
-    assert isinstance(lm.chat("Hello.", max_new_tokens=4), str)
-    assert len(lm.chat("Hello.", ["a", "b"], samples=3)) == 3
-    with_tools = lm.chat("How is the weather in Oslo?", tools=[weather], max_new_tokens=16)
+    assert isinstance(lm.chat("Hello there.", max_new_tokens=4), str)
+    assert len(lm.chat("Hello there.", ["a", "b"], samples=4)) == 4
+    with_tools = lm.chat("How is the weather in Oslo?", tools=[weather])
     assert isinstance(with_tools, (str, type(lm(KETTLE, weather))))
 
 
@@ -186,8 +190,8 @@ def test_turns(lm):
     turn = lm.respond("How is the weather in Oslo?", tools=[weather])
     assert turn.content is None or isinstance(turn.content, str)
     assert all(call().split()[0] in ("London", "Oslo") for call in turn.calls)
-    assert lm.respond("Who is it?", City).content.name in ("London", "Oslo")
-    must = lm.respond("Is it?", "(yes|no)", protocol="qwen3", reasoning="off")
+    assert lm.respond("Who is it there?", City).content.name in ("London", "Oslo")
+    must = lm.respond("Is it there now?", "(yes|no)", protocol="qwen3", reasoning="off")
     assert must.content in ("yes", "no")
     with pytest.raises(fsa_compile.ConstraintError, match="no protocol"):
         lm.respond("Hi.", protocol="other")
