@@ -15,6 +15,7 @@ from jax_decode.kernels.gather import fields, last_of, read
 from jax_decode.kernels.target import compiled_for, target
 from jax_decode.step import masking, transition
 from jax_decode.step.packing import packed, unpacked
+from jax_decode.tables import tables as tables_module
 
 TOKENS = [b"", *(bytes([c]) for c in range(256)), b'{"', b'":', b'"a', b'"}', b", ", b"[[", b"]]", b"ab", b"aa", b"bb", b"123"]
 MANY = fc.Vocabulary.from_tokens(TOKENS, stop_ids=[0])
@@ -23,6 +24,13 @@ KINDS = {
     "stack": lambda: fc.compile_json_schema({"type": "array", "items": {"type": ["null", "array"]}}, MANY),
     "counters": lambda: fc.compile_json_schema({"type": "array", "items": {"type": ["integer", "string"], "maxLength": 9}}, MANY),
 }
+
+
+@pytest.fixture(autouse=True)
+def _sizes_of_their_own(monkeypatch, exhaustive):
+    """Tables in no profile: in the steps of a profile there are more levels, and each is compiled."""
+    if not exhaustive:
+        monkeypatch.setattr(tables_module, "choose_profile", lambda *_: None)
 
 
 def _some_work(tables, rows):
