@@ -21,7 +21,7 @@ SAMPLERS = [Greedy(), Categorical(), Categorical(0.7), TopK(4), TopP(0.6), MinP(
 SIMPLE = [Greedy(), Categorical(), TopK(4, 0.7)]
 """One sampler per code path, for properties that do not concern the thresholds' numbers."""
 run = jax.jit(sample)
-mask = jax.jit(jax_decode.mask, static_argnames="width")
+mask, advance = jax.jit(jax_decode.mask, static_argnames="width"), jax.jit(jax_decode.advance)
 
 
 def start(constraint, batch, *, which=None, limit=2**30, logits_width=None):
@@ -197,7 +197,7 @@ def test_an_improbable_allowed_token_is_taken_when_all_others_are_forbidden():
 def test_nothing_allowed_is_minus_one(sampler):
     constraint = hand_made.one_of([[5]], 64, stop_ids=())
     tables, state = start(constraint, 2)
-    state = jax_decode.advance(tables, state, jnp.array([5, 4], jnp.int32))
+    state = advance(tables, state, jnp.array([5, 4], jnp.int32))
     assert draw(sampler, jnp.zeros((2, 64)), tables, state).token.tolist() == [-1, -1]
 
 

@@ -187,7 +187,7 @@ def test_cells_are_appended_where_they_belong():
     want = np.array(cell)
     for row in range(4):
         want[row, alloc[row] : alloc[row] + 3] = new[row]
-    after = appended(cell.reshape(4, -1), [new[..., c] for c in range(6)], alloc)
+    after = jax.jit(appended)(cell.reshape(4, -1), [new[..., c] for c in range(6)], alloc)
     assert (np.asarray(after).reshape(want.shape) == want).all()
 
 
@@ -196,10 +196,10 @@ def test_a_state_carries_what_its_stack_leads_to(name):
     """What a step has found is what a walk down the stack finds, whatever was taken, allowed or not."""
     tables = jax_decode.to_device(ON_DEVICE[name])
     size, rng = tables.vocab_size, np.random.default_rng(0)
+    walked = jax.jit(lambda t, at: kept(t, popped(t, at.cell, at.node, at.top, at.register, ())))
     state = jax_decode.init_state(tables, np.zeros(16, np.int32), np.full(16, 30))
     for i in range(12):
-        found = popped(tables, state.cell, state.node, state.top, state.register, ())
-        assert (np.asarray(kept(tables, found)) == np.asarray(state.sources)).all()
+        assert (np.asarray(walked(tables, state)) == np.asarray(state.sources)).all()
         allowed = np.asarray(mask(tables, state))
         tokens = [int(rng.choice(np.flatnonzero(row))) if row.any() and i < 9 else int(rng.integers(-1, size)) for row in allowed]
         state = advance(tables, state, jnp.asarray(tokens, jnp.int32))
