@@ -58,14 +58,20 @@ def put_rows(tree: Any) -> Any:
     return jax.device_put(tree, sharding)
 
 
-def placed_like(tree: Any, other: jax.Array) -> Any:
-    """Arrays committed to the one device that `other` is committed to; where it lies on a mesh, or is traced, as they are.
+def placed_like(tree: Any, other: Any) -> Any:
+    """Arrays committed to the one device that arrays of `other` are committed to; where those lie on a mesh, are traced, or are
+    nowhere in particular, as they are.
 
     Restored parameters are committed to their device, and so is whatever a program makes of them. A loop whose first call had
     arrays that are not would be compiled again for its second call.
     """
-    alone = not isinstance(other, jax.core.Tracer) and other.committed and isinstance(other.sharding, SingleDeviceSharding)
-    return jax.device_put(tree, other.sharding) if alone else tree
+    leaves = jax.tree.leaves(other)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        return tree
+    places = {leaf.sharding for leaf in leaves if isinstance(leaf, jax.Array) and leaf.committed}
+    if len(places) != 1 or not isinstance(place := places.pop(), SingleDeviceSharding):
+        return tree
+    return jax.device_put(tree, place)
 
 
 def spread_rows() -> NamedSharding | None:

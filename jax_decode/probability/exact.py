@@ -16,7 +16,7 @@ from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.decoding.result import Generation, Work, Written, collect
 from jax_decode.errors import DecodeError, is_whole, named_arguments, no_numbers
 from jax_decode.kernels.noise import key_words
-from jax_decode.kernels.placement import on_automatic_axes
+from jax_decode.kernels.placement import on_automatic_axes, placed_like
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.envelope import Envelope, first_envelope
 from jax_decode.probability.exact_loop import Rules, run_rounds
@@ -142,7 +142,7 @@ def generate_exact(
     envelope = memory.envelope if memory else _first(first_state(request, 1, rules.always_stop), request.steps, size)
     words = key_words(inputs.read_keys(key, request.num_prompts, each))
     room = inputs.bucket(wanted, least=16)
-    out = run_rounds(decoder, tables, rules, words, envelope, request.batch(), room=room)
+    out = run_rounds(decoder, tables, rules, words, placed_like(envelope, decoder), request.batch(), room=room)
     return _result(request, out, wanted, room, Memory(envelope=out.envelope, asked=asked))
 
 

@@ -16,7 +16,7 @@ from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, named_arguments, no_numbers
-from jax_decode.kernels.placement import on_automatic_axes
+from jax_decode.kernels.placement import on_automatic_axes, placed_like
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.proposals import LookAhead, Masked, Proposal, check_proposal
 from jax_decode.probability.sequences import read_constrained
@@ -128,7 +128,7 @@ def weighted(
         proposal = proposal.with_values(jnp.zeros(proposal.slots) if values is None else jnp.asarray(values, jnp.float32))
     else:
         proposal = jax.tree.map(np.int32, proposal)
-    scheme = jax.device_put(Scheme(proposal, np.float32(resample_below), np.bool_(always_stop)))
+    scheme = placed_like(jax.device_put(Scheme(proposal, np.float32(resample_below), np.bool_(always_stop))), decoder)
     words = inputs.read_words(key, request.num_prompts, size)
     state = first_state(request, size, scheme.always_stop)
     p = run_particles(decoder, request.tables, scheme, words, state, request.batch(), steps=request.steps)

@@ -166,6 +166,9 @@ def test_other_settings_cause_no_trace():
     before = run_rounds._cache_size()
     run(RARE, Adaptive(nodes=256, scout=False, reject=False), samples=2900, seed=5, max_rounds=7, always_stop=True)
     assert run_rounds._cache_size() == before
+    restored = jax.device_put(DECODER, jax.local_devices()[0])  # committed, and so is what is remembered
+    run(memory=run(decoder=restored).memory, decoder=restored)
+    assert run_rounds._cache_size() == before + 1
 
 
 @pytest.mark.parametrize(

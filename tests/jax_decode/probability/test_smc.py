@@ -37,9 +37,9 @@ def decoder():
     return dataclasses.replace(one, params=jax.tree.map(lambda x: x * 0.4, one.params))
 
 
-def run(proposal=Masked(), below=0.5, seed=0, which=WHICH, **options):  # noqa: B008
+def run(proposal=Masked(), below=0.5, seed=0, which=WHICH, model=None, **options):  # noqa: B008
     return jax_decode.generate_smc(
-        decoder(), [PROMPT] * GROUPS, TABLES, key=jax.random.key(seed), max_new_tokens=LIMIT, particles=6, resample_below=below,
+        model or decoder(), [PROMPT] * GROUPS, TABLES, key=jax.random.key(seed), max_new_tokens=LIMIT, particles=6, resample_below=below,
         proposal=proposal, constraint=[which] * GROUPS, **options,
     )  # fmt: skip
 
@@ -84,8 +84,12 @@ def test_masses_and_weighted_samples_are_unbiased(proposal, below):
 
 
 def test_looking_ahead_learns_where_texts_complete():
-    """Weights become more even, rows without weights come nearer to the model's distribution, and estimates stay unbiased."""
+    """Weights become more even, rows without weights come nearer to the model's distribution, and estimates stay unbiased.
+
+    With the parameters of a restored model, committed to a device, and so is what was learned: one program.
+    """
     found, out, sizes, distances = exact(), run(below=0.0, seed=1), [], []
+    restored, before = jax.device_put(decoder(), jax.local_devices()[0]), run_particles._cache_size()
     expected = {leaf.tokens: leaf.raw / exact_sums.mass(found) for leaf in found}
     proposal = LookAhead()
     for seed in range(4):
@@ -93,8 +97,9 @@ def test_looking_ahead_learns_where_texts_complete():
         counts = collections.Counter(rows)
         distances.append(sum(abs(counts[text] / len(rows) - p) for text, p in expected.items()) / 2)
         sizes.append(out.effective_sample_size.mean())
-        out = run(proposal, below=0.0, seed=10 + seed)
+        out = run(proposal, below=0.0, seed=10 + seed, model=restored)
         proposal = out.proposal
+    assert run_particles._cache_size() == before + 1
     assert sizes[-1] > 1.25 * sizes[0]
     assert distances[-1] < 0.7 * distances[0]
     assert np.abs(by_sequence(out, out.log_weights, found)).max() < FAR
