@@ -99,25 +99,38 @@ class _FilterRows:
         self._begins, self._place = begins, np.searchsorted(self.inside_words, self._word[begins])
         self.between, self.inside = [np.zeros(columns.num_words, np.uint32)], [np.zeros(len(self.inside_words), np.uint32)]
         self._numbers: tuple[dict[bytes, int], dict[bytes, int]] = {}, {}
+        self._known: dict[tuple[int, bytes], int] = {}
 
     def of(self, chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
         """int32[X, 3], rows of the tokens that lead each state to a chosen one."""
         s = self._states
         hit = np.packbits((s.target >= 0) & chosen[s.target], axis=1)
-        key = np.concatenate([s.position[:, None], hit[s.block].reshape(s.num_states, -1)], 1)
-        _, first, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
-        out = np.zeros((len(first), 3), np.int32)
-        for i, state in enumerate(first.tolist()):
-            for branch, may in enumerate(s.leads_to(state, chosen)):
-                if s.position[state] and may.any():
-                    row = np.zeros(len(self.inside_words), np.uint32)
-                    np.bitwise_or.at(row, self._place[may[self._begins]], self._bit[self._begins][may[self._begins]])
-                    out[i, 2] = _numbered(row, self._numbers[1], self.inside)
-                elif may.any():
-                    row = np.zeros(len(self.between[0]), np.uint32)
-                    np.bitwise_or.at(row, self._word[may], self._bit[may])
-                    out[i, branch] = _numbered(row, self._numbers[0], self.between)
-        return out[kind.ravel()]
+        classes = hit[s.block].reshape(s.num_states, 2, -1)
+        out = np.zeros((s.num_states, 3), np.int32)
+        for state, branch in np.argwhere(classes.any(2)).tolist():
+            position = int(s.position[state])
+            if number := self._row(position, classes[state, branch]):
+                out[state, 2 if position else branch] = number
+        return out
+
+    def _row(self, position: int, classes: NDArray[np.uint8]) -> int:
+        """Number of the row of the tokens of some classes, packed bits, at a position."""
+        key = position, classes.tobytes()
+        if (known := self._known.get(key)) is not None:
+            return known
+        s, chosen = self._states, np.unpackbits(classes).astype(bool)
+        if position:
+            may = chosen[s.inner_kind[position, 1:]]
+            row = np.zeros(len(self.inside_words), np.uint32)
+            np.bitwise_or.at(row, self._place[may], self._bit[self._begins[may]])
+            number = _numbered(row, self._numbers[1], self.inside)
+        else:
+            may = chosen[s.kind]
+            row = np.zeros(len(self.between[0]), np.uint32)
+            np.bitwise_or.at(row, self._word[may], self._bit[may])
+            number = _numbered(row, self._numbers[0], self.between)
+        self._known[key] = number
+        return number
 
 
 def _numbered(row: NDArray[np.uint32], numbers: dict[bytes, int], rows: list[NDArray[np.uint32]]) -> int:
