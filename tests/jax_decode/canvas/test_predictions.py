@@ -41,7 +41,7 @@ def is_inside(row):
 def test_the_last_canvas_is_in_the_language_and_the_ones_before_are_noisy():
     tables = canvas.to_canvas(fc.compile_regex(PATTERN, MANY))
     predictions = canvas.ConstrainedPredictions(tables=tables, text_vocab_size=len(MANY.tokens))
-    found = steps_of(predictions, rows=64, length=6, steps=4)
+    found = steps_of(predictions, rows=16, length=6, steps=4)
     assert all(map(is_inside, found[-1].tolist()))
     assert not all(map(is_inside, found[1].tolist()))
     assert len(np.unique(found[-1], axis=0)) > 10
