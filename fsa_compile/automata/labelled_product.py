@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fsa_compile.arrays.graphs import refined_table
-from fsa_compile.arrays.integers import exampled
+from fsa_compile.arrays.integers import distinct, exampled
 from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.labelled_dfa import Row, TextDfa, minimized, trimmed
 from fsa_compile.errors import LimitError
@@ -34,9 +34,8 @@ def product(dfas: Sequence[TextDfa], label: Callable[[tuple[int, ...]], int], ma
         other, other_said = _table(dfa, starts)
         pairs, table = _pairs(table, other, max_states, where)
         said = np.column_stack((said[pairs // len(other)], other_said[pairs % len(other)]))
-    distinct, which = np.unique(said.reshape(len(table), -1), axis=0, return_inverse=True)
-    of_distinct = np.array([label(tuple(row)) for row in distinct.tolist()], np.int64)
-    labels = of_distinct[which.ravel()]
+    every, which = np.unique(said.reshape(len(table), -1), axis=0, return_inverse=True)
+    labels = np.array([label(tuple(row)) for row in every.tolist()], np.int64)[which.ravel()]
     if len(table) > _SMALL:
         block = refined_table(table, labels, _ROUNDS)
         if block is not None:
@@ -80,7 +79,7 @@ def _pairs(a: np.ndarray, b: np.ndarray, max_states: int, where: str) -> tuple[n
     while len(frontier):
         after = a[frontier // width] * width + b[frontier % width]
         steps.append(after)
-        seen = np.unique(after)
+        seen = distinct(after.ravel())  # `np.unique` would load NumPy's masked arrays
         frontier = seen[known[np.minimum(np.searchsorted(known, seen), len(known) - 1)] != seen]
         count = len(known)
         if count + len(frontier) > max_states:

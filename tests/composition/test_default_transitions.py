@@ -140,6 +140,29 @@ def test_bounded_shapes_are_measured(vocabulary: Vocabulary, monkeypatch: pytest
     assert sum(measure is not None for measure in found) == 2
 
 
+_MAIL = r"^[a-z0-9]{1,64}@[a-z]{1,63}(\.[a-z]{1,63}){1,9}$"
+
+
+@pytest.mark.parametrize("more", [{}, {"minLength": 3}, {"pattern": _MAIL}, {"pattern": "^[^b]*$"}])
+def test_one_walk_serves_all_bounds(more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over tokens that are longer than most bounds."""
+    written = [x * n + end for x in ("a", "é", r"\n") for n in (2, 7, 19, 24, 30, 31, 32, 40) for end in ("", "@", '"', '", "a')]
+    tokens = [bytes([b]) for b in range(256)] + [text.encode() for text in written] + [b""]
+    vocabulary = Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1])
+    monkeypatch.setenv("CONSTRAX_CACHE", "")
+    leaf_walks.forget_summaries()
+    schemas = [{"type": "array", "items": {"type": "string", "maxLength": most, **more}} for most in (31, 20, 33, 300)]
+    machines = [schema_machine(schema) for schema in schemas]
+    walked, walk = list[int](), stack_walk.summarize
+    monkeypatch.setattr(stack_walk, "summarize", lambda *given, **named: (walked.append(1), walk(*given, **named))[1])
+    found = [(compose_machine(machine, vocabulary, source=""), len(walked)) for machine in machines]
+    assert found[0][1] > 0
+    assert found[-1][1] == found[0][1] or "pattern" in more  # the first one's serves them all; shapes depend on their bounds
+    monkeypatch.setattr(stack_walk, "leaf_procedures_of", lambda *_: [])
+    for machine, (constraint, _) in zip(machines, found, strict=True):
+        assert contents(constraint) == contents(compose_machine(machine, vocabulary, source=""))
+
+
 def test_leaves_are_kept(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = schema_machine({"type": "array", "items": {"type": ["string", "number"]}})
     compose_machine(machine, vocabulary, source="")

@@ -3,7 +3,8 @@
 A *leaf procedure* (a leaf, for short) is a set of controls that do not call. What tokens do from them inside the leaf depends on
 nothing else; where a token leaves it, by a return or for a control outside, the walk of the whole machine goes on. So the leaf is
 walked as a machine of its own in which every byte that it does not read itself is a return, and the result is kept under a hash
-of its moves. Leaves that count characters in a bounded shape are walked without their register (`length_summaries`).
+of its moves. Leaves that count are walked once for all bounds: registers only grow, so a bound forbids what ends above it.
+Those that count characters in a bounded shape are walked without their register (`length_summaries`).
 """
 
 from __future__ import annotations
@@ -59,6 +60,14 @@ class Summary(NamedTuple):
     size: int
     runs: int
 
+    def within(self, high: int) -> Summary:
+        """The same where no register may rise above an upper bound."""
+        fits = (self.parts.count <= high).nonzero()[0]
+        columns = {name: getattr(self.parts, name)[fits] for name in ("owner", "target", "count", "hash", "size", "begin", "row")}
+        leaving = Items(*self.leaving)
+        leaving = leaving.at((leaving.begun <= high).nonzero()[0])
+        return self._replace(parts=dataclasses.replace(self.parts, **columns), leaving=tuple(leaving))
+
     @property
     def nbytes(self) -> int:
         """Memory."""
@@ -110,14 +119,20 @@ def leaf_procedures_of(
     moves = _Moves(machine)
     with _KEPT_LOCK:
         kept = _KEPT.setdefault(tables, SizedMemo(_MOST_BYTES, _kept_size, largest=_MOST_BYTES))
-    bounds = np.minimum(machine.bounds, 1 + int(tables.length.max(initial=0)) * int(machine.entry_add.max(initial=0)))
+    most = 1 + int(tables.length.max(initial=0)) * int(machine.entry_add.max(initial=0))  # no token adds as much
+    bounds = np.minimum(machine.bounds, most)
     out = []
     for controls in moves.leaves(derived, bases, bases[:0] if wide is None else wide, tables, only_loops):
         codes, outside = moves.codes(controls)
         every = np.concatenate((controls, outside))
-        content = (codes, moves.returns[controls], bounds[every])  # bounds that no token reaches make no difference
+        own = bounds[every]
+        same = bool((own == own[0]).all())
+        loosest = np.where(own == UNCOUNTED, UNCOUNTED, (0, most)) if same and (own[0] != UNCOUNTED).any() else own
+        content = (codes, moves.returns[controls], loosest.astype(bounds.dtype))
         key, walked = _key(*content), partial(_walked, walk, content, len(controls))
-        out.append(LeafProcedure(every, kept.get(key, partial(stocked, tables, key, walked, Summary))))
+        found = kept.get(key, partial(stocked, tables, key, walked, Summary))
+        high = int(own[0, 1])
+        out.append(LeafProcedure(every, found.within(high) if same and UNCOUNTED < high < most else found))
     return out
 
 
