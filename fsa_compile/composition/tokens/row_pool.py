@@ -11,6 +11,7 @@ from weakref import WeakSet
 import numpy as np
 
 from fsa_compile.arrays.integers import exampled
+from fsa_compile.composition.tokens.row_stock import RowStock
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary.memo import remember
@@ -46,9 +47,14 @@ class _SharedRows:
       rows: uint32[*, W], longer than it is filled; row 0 is the empty set.
       at: place of each set, by its hash. Places do not change while a pool uses them.
       full: whether no more rows are taken.
+      stock: rows on disk.
+      made: hashes of rows that were not there; None once such were stored.
     """
 
-    def __init__(self, num_words: int) -> None:
+    def __init__(self, tables: VocabularyTables) -> None:
+        num_words = tables.num_words
+        self.stock = RowStock(tables)
+        self.made: list[int] | None = []
         most = min(max(2, _SHARED_BYTES // (4 * num_words)), _MOST_ROWS)
         self.rows = np.frombuffer(_memory(4 * most * num_words), np.uint32).reshape(most, num_words)
         self.at: dict[int, int] = {0: 0}
@@ -83,6 +89,13 @@ class _SharedRows:
         at = known.searchsorted(hashes)
         at[at == len(known)] = 0
         return np.where(known[at] == hashes, place[at], -1)
+
+    def keep(self) -> None:
+        """Stores what was made, once it is enough; a process does so once."""
+        with self._lock:
+            made = [h for h in self.made or () if h in self.at]
+            if made and self.stock.store(made, [self.rows[self.at[h]] for h in made]):
+                self.made = None
 
     def add(self, row_hash: int, row: np.ndarray) -> int:
         """Place of a set, which is added; -1 where there is no room for it."""
@@ -126,7 +139,7 @@ class RowPool:
         self._most = min(limits.max_rows, limits.max_bytes // max(1, self._bytes) + 1)
         shared: _SharedRows | None = tables.memo.get(_SHARED)
         if shared is None or (shared.full and not shared.emptied()):
-            shared = remember(tables, _SHARED, _SharedRows(tables.num_words))
+            shared = remember(tables, _SHARED, _SharedRows(tables))
         shared.used_by(self)
         self._shared = shared
         self._own: list[np.ndarray] = []  # their places come after all shared ones
@@ -203,7 +216,11 @@ class RowPool:
             self._made += 1
             if self._made >= self._most:
                 self._refuse()
-            row = build(i)
+            row = self._shared.stock.row(row_hash)
+            if row is None:
+                row = build(i)
+                if self._shared.made is not None:
+                    self._shared.made.append(row_hash)
             place = self._shared.add(row_hash, row)
             if place < 0:
                 place = self._own_at[row_hash] = len(self._shared.rows) + len(self._own)
@@ -234,6 +251,7 @@ class RowPool:
 
     def stacked(self) -> np.ndarray:
         """uint32[R, W]."""
+        self._shared.keep()
         at = np.array(self._at)
         out = _empty(len(at), self.tables.num_words)
         self._shared.rows.take(at, axis=0, mode="clip", out=out)
