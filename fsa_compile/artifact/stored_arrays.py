@@ -119,19 +119,27 @@ class StoredRows(StoredArray):
 
     @classmethod
     def of(cls, rows: np.ndarray) -> StoredRows | None:
-        """Rows in pieces, each piece once, in order of their first occurrence; None where two pieces have one hash."""
+        """Rows in pieces, each piece once, in order of their first occurrence; None where two pieces have one hash.
+
+        Many a row is the one before it in most of its pieces: these are not looked at again.
+        """
         count = -(-rows.shape[1] // PIECE)
-        every = np.zeros((len(rows), count * PIECE), np.uint32)
-        every[:, : rows.shape[1]] = rows
-        every = every.reshape(-1, PIECE)
-        weight, key = mixed(np.arange(PIECE // 2)) | np.uint64(1), np.zeros(len(every), np.uint64)
-        for begin in range(0, len(every), _BLOCK):  # which stay in the cache
-            some = slice(begin, begin + _BLOCK)
-            (mixed(every[some].view(np.uint64)) * weight).sum(1, dtype=np.uint64, out=key[some])
-        piece, index = _once(every, key)
-        if any((piece[index[i : i + _BLOCK]] != every[i : i + _BLOCK]).any() for i in range(0, len(every), _BLOCK)):
+        every = np.zeros((len(rows), count, PIECE), np.uint32)
+        every.reshape(len(rows), -1)[:, : rows.shape[1]] = rows
+        halves, new = every.view(np.uint64), np.ones((len(rows), count), bool)
+        new[1:] = (halves[1:] != halves[:-1]).view(np.uint64)[..., 0] > 0  # some of the eight booleans
+        some = every[new]
+        weight, key = mixed(np.arange(PIECE // 2)) | np.uint64(1), np.zeros(len(some), np.uint64)
+        blocks = [slice(begin, begin + _BLOCK) for begin in range(0, len(some), _BLOCK)]  # which stay in the cache
+        for block in blocks:
+            (mixed(some[block].view(np.uint64)) * weight).sum(1, dtype=np.uint64, out=key[block])
+        piece, number = _once(some, key)
+        if any((piece[number[block]] != some[block]).any() for block in blocks):
             return None
-        return cls({"piece": piece, "index": index.reshape(len(rows), count).astype(np.int32)}, rows.shape)
+        last = np.zeros(new.shape, np.int32)
+        last[new] = np.arange(len(some), dtype=np.int32)
+        index = number.astype(np.int32)[np.maximum.accumulate(last)]
+        return cls({"piece": piece, "index": index}, rows.shape)
 
 
 class StoredChildren(StoredArray):

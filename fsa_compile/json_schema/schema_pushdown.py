@@ -140,16 +140,22 @@ class Reach:
     def live(self, start: int, symbol: int, *more: int) -> list[int]:
         """The controls that can be reached and can reach an outcome, the first of them `start`; `more` are other entries."""
         c, out = self._controls, self.outcomes
-        targets, begin = self._targets, self._begin
+        alive = np.fromiter(map(bool, out), bool, len(out))
+        target = np.array(self._targets, np.int64)
+        kept = alive[target]
+        source = np.arange(len(out)).repeat(np.diff(self._begin))[kept]
+        targets, begin = target[kept].tolist(), firsts(source, len(out)).tolist()
+        called: dict[tuple[int, int], list[int]] = {}
 
         def ends(y: int, entry: int) -> list[int]:
             return [target for outcome, target in c.symbols[y].items() if out[entry] >> outcome & 1 and out[target]]
 
         def after(control: int) -> list[int]:
-            found = [target for target in targets[begin[control] : begin[control + 1]] if out[target]]
-            for y, entry in c.calls.get(control, ()):
-                if self.usable(y, entry):
-                    found += [entry, *ends(y, entry)]
+            found = targets[begin[control] : begin[control + 1]]
+            for call in c.calls.get(control, ()):
+                if call not in called:
+                    called[call] = [call[1], *ends(*call)] if self.usable(*call) else []
+                found += called[call]
             return found
 
         return list(reach([start, *more, *(control for entry in (start, *more) for control in ends(symbol, entry))], after))

@@ -140,24 +140,29 @@ def _contexts(c: CompiledConstraint, rows: _Rows) -> tuple[np.ndarray, np.ndarra
     ended, within = dead[rows.ending], rows.within[:, None]
     known: dict[bytes, int] = {}
     found, after = [np.full(len(rows.child) + 1, _FAR)], list[np.ndarray]()
+
+    def numbers(contexts: np.ndarray) -> list[int]:
+        here, out = dict[bytes, int](), list[int]()
+        for context, other in zip(contexts, alone):
+            key = own = context.tobytes()
+            if own not in here:
+                if own not in known and len(found) >= _MOST:
+                    context, key = other, other.tobytes()
+                here[own] = number = known.setdefault(key, len(found))
+                if number == len(found):
+                    found.append(context)
+            out.append(here[own])
+        return out
+
     for below in found:  # grows
         value = np.where(unknown, _FAR, np.minimum(least, below[:-1][rows.row]))
         asked = np.where(ended, -_FAR, value[rows.ending] - within).max(0)
         cost = np.where((asked <= -_FAR // 2) | unpaid, paid, np.maximum(asked, 0))
         if (cost > paid).any():
             return None
-        own = np.concatenate((np.where(value >= _FAR, _FAR, value - cost), (paid - cost)[None])).T
-        first, which = equal_rows(own)
-        numbers = np.empty(len(first), np.int64)
-        for i, s in enumerate(first.tolist()):
-            one = own[s]
-            if one.tobytes() not in known and len(found) >= _MOST:
-                one = alone[s]
-            number = known.setdefault(one.tobytes(), len(found))
-            if number == len(found):
-                found.append(one)
-            numbers[i] = number
-        after.append(numbers[which])
+        own = np.empty((p, len(below)), np.int64)
+        own[:, :-1], own[:, -1] = np.where(value >= _FAR, _FAR, value - cost).T, paid - cost
+        after.append(np.array(numbers(own)))
     less = np.array([0, *(one[-1] for one in found[1:])], np.int64)
     return (np.stack(after), less) if less.any() else None
 
