@@ -128,6 +128,11 @@ class Grid:
         """(hash of an earlier kept cell of the same node within the limits of kept cell i, or 0; token sets that cell i adds)."""
         cell = int(cells[i])
         members, first = self._members
+        if self._num_needs[cell] == 1:  # the cells of the node are its costs, and their members lie side by side
+            before = int(cells[i - 1]) if i else -1
+            if before >= 0 and self.node[before] == self.node[cell]:
+                return int(self.union[before]), members[first[before + 1] : first[cell + 1]]
+            return 0, members[first[cell - int(self._row[cell])] : first[cell + 1]]
         low = first[cell - int(self._row[cell] * self._num_needs[cell] + self._column[cell])]
         mine = members[low : first[cell + 1]]
         mine = mine[self._need_of(mine) <= self.need[cell]]

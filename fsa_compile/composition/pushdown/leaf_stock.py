@@ -69,11 +69,11 @@ def _folder(fingerprint: str) -> Path | None:
 @functools.cache
 def _code() -> str:
     """Tells states of the files apart that leaves depend on: names, sizes and times of change."""
-    root, found = Path(__file__).parents[2], []
+    root, found = str(Path(__file__).parents[2]), []
     for name in ("composition", "automata", "vocabulary", "arrays"):
-        for folder, _, files in os.walk(root / name):
+        for folder, _, files in os.walk(os.path.join(root, name)):
             found += [os.path.join(folder, file) for file in files if file.endswith(".py")]
-    states = ((os.path.relpath(path, root), os.stat(path)) for path in sorted(found))
+    states = ((path[len(root) :], os.stat(path)) for path in sorted(found))
     text = "\n".join(f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states)
     return hashlib.sha256(f"{np.__version__}\n{text}".encode()).hexdigest()[:16]
 

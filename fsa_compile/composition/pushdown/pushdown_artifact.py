@@ -515,8 +515,9 @@ class _Layout:
     def _row_of(self, index: np.ndarray) -> np.ndarray:
         """Bit row of the tokens of some ranges of token sets; many of them have rows of their own."""
         known, rows = self.pool.known(self.hash[index])
-        if not known.all():
-            rows.append(self.groups.row_of(self.sets.groups(index[~known])[1], self.tables))
+        left = index[~known]
+        if len(left):
+            rows.append(self.groups.row_of(self.sets.groups(left)[1], self.tables))
         return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
 
     def _coarse(self, node: np.ndarray, cost: np.ndarray, need: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -76,6 +77,10 @@ class Groups:
     strings: list[PushString]
     sets: GroupSets | None = None
 
+    @cached_property
+    def _some_reduced(self) -> bool:
+        return bool(self.reduced.any())
+
     def tokens_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(index into `group`, token) of every token of some groups that have no bit rows, in no order."""
         reduced = self.reduced[group]
@@ -104,7 +109,7 @@ class Groups:
     def row_of(self, group: np.ndarray, tables: VocabularyTables) -> np.ndarray:
         """Bit row of the tokens of some groups."""
         reduced = self.reduced[group]
-        if not reduced.any():
+        if not self._some_reduced or not reduced.any():
             return self._union(_taken(self.part, self.part_offset[group], self.part_offset[group + 1]), tables)
         rows = [self._less(int(g), tables) for g in group[reduced]]
         if not reduced.all():
@@ -112,12 +117,14 @@ class Groups:
         return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
 
     def _union(self, part: np.ndarray, tables: VocabularyTables) -> np.ndarray:
-        row = self.parts.row[part]
-        rows = [self.parts.rows[r] for r in row[row >= 0].tolist()]
-        part = part[row < 0]
+        rows = list[np.ndarray]()
+        if self.parts.rows:
+            row = self.parts.row[part]
+            rows += [self.parts.rows[r] for r in row[row >= 0].tolist()]
+            part = part[row < 0]
         if len(part) or not rows:
-            begin = self.parts.begin[part]
-            rows.append(tables.pack(_taken(self.parts.token, begin, begin + np.abs(self.parts.size[part]))))
+            begin, size = self.parts.begin[part], self.parts.size[part]
+            rows.append(tables.pack(_taken(self.parts.token, begin, begin + (np.abs(size) if self._some_reduced else size))))
         return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
 
     def _less(self, group: int, tables: VocabularyTables) -> np.ndarray:
@@ -135,6 +142,8 @@ _FEW = 12
 
 def _taken(values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """The values of every range, one range after the other."""
+    if len(begin) == 1:
+        return values[begin.item() : end.item()]
     if len(begin) > _FEW:
         return values[indices(begin, end)]
     pieces = [values[b:e] for b, e in zip(begin.tolist(), end.tolist())]

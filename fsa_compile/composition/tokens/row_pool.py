@@ -158,8 +158,9 @@ class RowPool:
     def known(self, hashes: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """(bool[n], which of some sets are certain to be stored; rows whose union is that of these)."""
         if len(hashes) <= _FEW:
-            known = np.array([row_hash in self for row_hash in hashes.tolist()])
-            return known, [self.of_hash(row_hash) for row_hash in hashes[known].tolist()]
+            every = hashes.tolist()
+            stored = [row_hash in self for row_hash in every]
+            return np.array(stored), [self.of_hash(row_hash) for row_hash, there in zip(every, stored) if there]
         places = self._shared.places(hashes)
         known = places >= 0
         at = places[known]
