@@ -62,6 +62,26 @@ def test_reading(name, tmp_path):
                 break
 
 
+@pytest.mark.parametrize("words", [5, 16, 40, 71])
+@pytest.mark.parametrize("seed", range(4))
+def test_pieces_of_rows_stand_once_in_order(words, seed):
+    """Rows that are the one before, that differ in some pieces from it, and that are an earlier one again."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.integers(0, 3, words, np.uint32)]
+    for _ in range(60):
+        row = rows[rng.integers(len(rows))].copy() if rng.random() < 0.3 else rows[-1].copy()
+        row[rng.integers(0, words, rng.integers(0, 3))] = rng.integers(0, 3)
+        rows.append(row)
+    stored = StoredRows.of(np.stack(rows))
+    padded = np.zeros((len(rows), -(-words // 16) * 16), np.uint32)
+    padded[:, :words] = rows
+    known: dict[bytes, int] = {}
+    index = [[known.setdefault(piece.tobytes(), len(known)) for piece in row.reshape(-1, 16)] for row in padded]
+    assert stored.parts["index"].tolist() == index
+    assert b"".join(known) == stored.parts["piece"].tobytes()
+    assert np.array_equal(np.asarray(stored), rows)
+
+
 def test_single_entries_and_slices(json_grammar):
     plain, stored = json_grammar
     rng = np.random.default_rng(2)
