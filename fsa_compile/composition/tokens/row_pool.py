@@ -220,8 +220,8 @@ class RowPool:
             row = self._shared.stock.row(row_hash)
             if row is None:
                 row = build(i)
-                if self._shared.made is not None:
-                    self._shared.made.append(row_hash)
+                if (made := self._shared.made) is not None:  # which another thread may drop meanwhile
+                    made.append(row_hash)
             place = self._shared.add(row_hash, row)
             if place < 0:
                 place = self._own_at[row_hash] = len(self._shared.rows) + len(self._own)
