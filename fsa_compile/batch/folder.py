@@ -6,6 +6,7 @@ refused ones too. A run that was killed is started again with the same arguments
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -233,26 +234,29 @@ class _Task:
 def _in_processes(task: _Task, left: Mapping[str, tuple[str, Any]], count: int) -> Iterator[Record]:
     """Records as they are done. Where a process dies, what was handed out is done again, one by one, to find the reason."""
     tables_for(task.vocabulary)  # into the cache on disk, from where the processes read them
-    waiting = iter(left)
+    waiting = collections.deque(left)
     while True:
         suspects = yield from _until_broken(task, left, waiting, count, count * _AHEAD)
         if suspects is None:
             return
-        again = iter(suspects)
+        again = collections.deque(suspects)
         while (guilty := (yield from _until_broken(task, left, again, 1, 1))) is not None:
             for name in guilty:
                 what = "its process died: out of memory, perhaps"
                 yield Record(name=name, key=left[name][0], error=what, kind="BrokenProcessPool")
 
 
-def _until_broken(task: _Task, left: Mapping[str, tuple[str, Any]], waiting: Iterator[str], count: int, ahead: int) -> Any:
+def _until_broken(
+    task: _Task, left: Mapping[str, tuple[str, Any]], waiting: collections.deque[str], count: int, ahead: int
+) -> Any:
     """Yields records; returns None when all are done, or the names that were handed out when a process died, at most `ahead`."""
     with processes(task, count) as submit:
         out: dict[Any, str] = {}
         try:
             while True:
-                for name in itertools.islice(waiting, ahead - len(out)):
-                    out[submit(name, *left[name])] = name
+                while waiting and len(out) < ahead:
+                    out[submit(waiting[0], *left[waiting[0]])] = waiting[0]
+                    waiting.popleft()  # now that it was taken: a process that has died may show here first
                 if not out:
                     return None
                 done, _ = concurrent.futures.wait(out, return_when=concurrent.futures.FIRST_COMPLETED)

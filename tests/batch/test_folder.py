@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import concurrent.futures
+import contextlib
 import json
 import os
 import re
@@ -10,11 +12,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
 from fsa_compile import CompiledConstraint, ConstraintError, Vocabulary, compile_folder, compile_on_ray, read_manifest
+from fsa_compile.batch import folder as folder_module
 from fsa_compile.batch.folder import read_constraints
 from fsa_compile.cli.commands import main
 
@@ -135,6 +139,35 @@ def test_a_process_that_dies_is_a_record(tmp_path):
     assert list(made) == list(constraints)
     assert {name: record.kind for name, record in made.items() if record.error} == REFUSED | {"deadly": "BrokenProcessPool"}
     assert accepts(tmp_path, "more11", "11")
+
+
+@pytest.mark.parametrize("good", [1, 3, 5])
+def test_a_constraint_that_a_dead_pool_does_not_take_is_not_lost(tmp_path, monkeypatch, good):
+    """A process may die while nothing waits for it: then handing out the next constraint says so."""
+    pools = []
+
+    @contextlib.contextmanager
+    def processes(task, count):
+        taken = []
+        pools.append(taken)
+
+        def submit(name, *rest):
+            if len(taken) == good and len(pools) < 4:
+                raise BrokenProcessPool
+            taken.append(name)
+            future = concurrent.futures.Future()
+            future.set_result(task(name, *rest))
+            return future
+
+        yield submit
+
+    monkeypatch.setattr(folder_module, "processes", processes)
+    constraints = {f"n{i}": {"choice": [str(i)]} for i in range(12)}
+    made = compile_folder(constraints, LETTERS, tmp_path, workers=2)
+    assert list(made) == list(constraints)
+    assert len(pools) > 3
+    assert not any(record.error for record in made.values())
+    assert accepts(tmp_path, "n11", "11")
 
 
 def test_parts_are_everything_once(tmp_path):
