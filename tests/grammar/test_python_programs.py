@@ -12,12 +12,15 @@ import warnings
 from functools import cache
 
 import pytest
-from oracles.grammar_checks import library_machine
+from oracles.grammar_checks import TokenSampler, check_machine, library_machine
 from oracles.keyword_swaps import keywords_of, with_keyword
 from oracles.python_fstrings import FStrings
 from oracles.python_statements import LEFT_OUT_STATEMENTS, statement
+from oracles.stack_sets import StackSets
 
+import fsa_compile
 from fsa_compile import library
+from fsa_compile.composition.compose import compose_machine
 
 PROGRAM = '''import os.path as path
 from typing import List, Dict
@@ -224,6 +227,18 @@ def test_fstrings_are_read_as_python_reads_them(odd, exhaustive):
         both[right] += 1
         assert accepts(text) == right or (right and odd), text
     assert min(both.values()) > 150
+
+
+def test_masks_inside_fstrings(data_dir, exhaustive):
+    if not exhaustive:
+        pytest.skip("composing python with a vocabulary takes a minute and 5 GB: run with --exhaustive")
+    drawn, vocabulary = FStrings(random.Random(13), False), fsa_compile.load_tokenizer(data_dir / "tokenizers" / "llama3").vocabulary
+    constraint = compose_machine(machine(), vocabulary, source="python")
+    texts = (line.encode() for line in (drawn.line() for _ in range(200)) if accepts(line))
+    tally = check_machine(constraint, StackSets(machine()), TokenSampler(vocabulary), random.Random(14), tokens=400, texts=texts)
+    assert tally.wrong == []
+    assert tally.allowed > tally.checks / 10
+    assert tally.positions > 100
 
 
 def test_match_and_case_are_names_elsewhere():

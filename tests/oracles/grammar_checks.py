@@ -109,11 +109,12 @@ def positions(
 
 def check_machine(
     constraint: CompiledConstraint, sets: StackSets, sampler: TokenSampler, rng: random.Random,
-    *, prefixes: int, tokens: int, whole: int = 0,
+    *, prefixes: int = 0, tokens: int, whole: int = 0, texts: Iterator[bytes] | None = None,
 ) -> Tally:
-    """Masks against the byte machine: at so many positions of some tokens, at the first `whole` ones of all tokens."""
+    """Masks against the byte machine: inside `texts`, or so many random ones, of some tokens, at the first `whole` of all tokens."""
     tally, vocabulary = Tally(), sampler.vocabulary
-    texts = (sets.random_text(rng, rng.randint(0, 60), *rng.choice(STYLES)) for _ in range(prefixes))
+    if texts is None:
+        texts = (sets.random_text(rng, rng.randint(0, 60), *rng.choice(STYLES)) for _ in range(prefixes))
     for text, walk in positions(constraint, texts, sampler, rng, tally):
         here = sets.run(sets.start, text)
         mask = walk.allowed()
