@@ -6,8 +6,6 @@ refused ones too. A run that was killed is started again with the same arguments
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
@@ -17,11 +15,11 @@ import os
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, TextIO
 
-from fsa_compile.batch.schemas import check_workers, cores, output_folder, processes, shown
+from fsa_compile.batch.processes import in_processes
+from fsa_compile.batch.schemas import check_workers, cores, output_folder, shown
 from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.errors import ConstraintError
@@ -35,8 +33,6 @@ from fsa_compile.limits import CompileLimits, checked_limits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
-_AHEAD = 4
-"""Constraints per process that are handed out before they are needed."""
 _LONGEST_NAME = 255 - len("..12345678.part")
 """Bytes of a file's name, with room for that of the file while it is written."""
 
@@ -130,7 +126,14 @@ def compile_folder(
 def _made(task: _Task, left: dict[str, tuple[str, Any]], workers: int | None) -> Iterator[Record]:
     """Records of what is left, compiled by several processes where that pays."""
     count = min(workers or cores(), len(left))
-    return map(task, left, *zip(*left.values())) if count <= 1 else _in_processes(task, left, count)
+    if count <= 1:
+        return map(task, left, *zip(*left.values()))
+
+    def lost(name: str, error: Exception) -> Record:
+        return Record(name=name, key=left[name][0], error=str(error), kind=type(error).__name__)
+
+    tables_for(task.vocabulary)  # into the cache on disk, from where the processes read them
+    return in_processes(task, left, count, lost)
 
 
 def _sorted_out(
@@ -229,49 +232,6 @@ class _Task:
             path.unlink(missing_ok=True)
             return Record(name=name, key=key, error=str(error), kind=type(error).__name__, seconds=_since(start))
         return Record(name=name, key=key, bytes=path.stat().st_size, seconds=_since(start))
-
-
-def _in_processes(task: _Task, left: Mapping[str, tuple[str, Any]], count: int) -> Iterator[Record]:
-    """Records as they are done. Where a process dies, what was handed out is done again, one by one, to find the reason."""
-    tables_for(task.vocabulary)  # into the cache on disk, from where the processes read them
-    waiting = collections.deque(left)
-    while True:
-        suspects = yield from _until_broken(task, left, waiting, count, count * _AHEAD)
-        if suspects is None:
-            return
-        again = collections.deque(suspects)
-        while (guilty := (yield from _until_broken(task, left, again, 1, 1))) is not None:
-            for name in guilty:
-                what = "its process died: out of memory, perhaps"
-                yield Record(name=name, key=left[name][0], error=what, kind="BrokenProcessPool")
-
-
-def _until_broken(
-    task: _Task, left: Mapping[str, tuple[str, Any]], waiting: collections.deque[str], count: int, ahead: int
-) -> Any:
-    """Yields records; returns None when all are done, or the names that were handed out when a process died, at most `ahead`."""
-    with processes(task, count) as submit:
-        out: dict[Any, str] = {}
-        try:
-            while True:
-                while waiting and len(out) < ahead:
-                    out[submit(waiting[0], *left[waiting[0]])] = waiting[0]
-                    waiting.popleft()  # now that it was taken: a process that has died may show here first
-                if not out:
-                    return None
-                done, _ = concurrent.futures.wait(out, return_when=concurrent.futures.FIRST_COMPLETED)
-                for future in done:
-                    name = out[future]
-                    try:
-                        record = future.result()
-                    except BrokenProcessPool:
-                        raise
-                    except Exception as error:  # it could not be sent to the process
-                        record = Record(name=name, key=left[name][0], error=str(error), kind=type(error).__name__)
-                    del out[future]
-                    yield record
-        except BrokenProcessPool:
-            return list(out.values())
 
 
 def _still_holds(record: Record, key: str, folder: Path, retry: bool) -> bool:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextlib
 import dataclasses
-import functools
 import itertools
-import multiprocessing
 import os
+import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fsa_compile.artifact.constraint import CompiledConstraint
+from fsa_compile.batch.processes import in_processes
 from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.errors import ConstraintError
@@ -94,7 +93,9 @@ def compile_schemas(
     count = min(workers or cores(), len(schemas))
     if workers is None and len(schemas) < _FEW:
         count = 1
-    results = itertools.starmap(task, schemas.items()) if count <= 1 else _in_processes(task, schemas, count)
+    results: Iterator[BatchResult] = itertools.starmap(task, schemas.items())
+    if count > 1:
+        results = in_processes(task, {name: (schema,) for name, schema in schemas.items()}, count, _lost)
     found = {result.name: result for result in shown(results, len(schemas), progress, "schemas")}
     return {name: found[name] for name in schemas}
 
@@ -123,36 +124,11 @@ class _Task:
         return BatchResult(name, path=path)
 
 
-def _in_processes(task: _Task, schemas: Mapping[str, Any], count: int) -> Iterator[BatchResult]:
-    with processes(task, count) as submit:
-        for future in concurrent.futures.as_completed([submit(*item) for item in schemas.items()]):
-            yield future.result()
-
-
-_task: Callable[..., Any] | None = None
-"""In a worker process: what to do."""
-
-
-def _begin(task: Callable[..., Any]) -> None:
-    global _task
-    _task = task
-
-
-def _work(*given: Any) -> Any:
-    assert _task is not None
-    return _task(*given)
-
-
-@contextlib.contextmanager
-def processes(task: Callable[..., Any], count: int) -> Iterator[Callable[..., concurrent.futures.Future[Any]]]:
-    """Calls of a task, each in one of some processes; an error in the block gives up those that wait."""
-    context = multiprocessing.get_context("spawn")  # a fork would copy the threads of whatever else runs here
-    with concurrent.futures.ProcessPoolExecutor(count, context, _begin, (task,)) as pool:
-        try:
-            yield functools.partial(pool.submit, _work)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+def _lost(name: str, error: Exception) -> BatchResult:
+    if not isinstance(error, (BrokenProcessPool, pickle.PicklingError, TypeError, AttributeError)):
+        raise error  # such as a full disk
+    what = f"the schema was not compiled in another process: {error} ({type(error).__name__})"
+    return BatchResult(name, error=ConstraintError(what, where=name, fix="Compile it with workers=1, or lower its limits."))
 
 
 def check_workers(workers: int | None) -> None:

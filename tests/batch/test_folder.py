@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fsa_compile import CompiledConstraint, ConstraintError, Vocabulary, compile_folder, compile_on_ray, read_manifest
-from fsa_compile.batch import folder as folder_module
+from fsa_compile.batch import processes as processes_module
 from fsa_compile.batch.folder import read_constraints
 from fsa_compile.cli.commands import main
 
@@ -161,7 +161,7 @@ def test_a_constraint_that_a_dead_pool_does_not_take_is_not_lost(tmp_path, monke
 
         yield submit
 
-    monkeypatch.setattr(folder_module, "processes", processes)
+    monkeypatch.setattr(processes_module, "processes", processes)
     constraints = {f"n{i}": {"choice": [str(i)]} for i in range(12)}
     made = compile_folder(constraints, LETTERS, tmp_path, workers=2)
     assert list(made) == list(constraints)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pickle
 
 import numpy as np
@@ -56,6 +57,36 @@ def test_files(tmp_path):
     assert results["one"].constraint is None
     assert CompiledConstraint.load(results["one"].path, LETTERS).walk().allowed()[ord("-")]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.npz", "text.npz"]
+
+
+class Deadly(dict):
+    """A schema that takes its worker with it."""
+
+    def __reduce__(self):
+        return os._exit, (1,)
+
+
+class Unsendable(dict):
+    """A schema that no other process can be given."""
+
+    def __reduce__(self):
+        raise TypeError("not this one")
+
+
+def test_a_process_that_dies_does_not_stop_the_others():
+    schemas = SCHEMAS | {"deadly": Deadly(type="null"), "unsendable": Unsendable(type="null")} | {f"n{i}": {"const": i} for i in range(9)}
+    results = compile_schemas(schemas, LETTERS, workers=2)
+    assert list(results) == list(schemas)
+    bad = {name for name, result in results.items() if result.error}
+    assert bad == {"none", "unique", "deadly", "unsendable"}
+    assert "its process died" in str(results["deadly"].error)
+    assert "not this one" in str(results["unsendable"].error)
+
+
+def test_a_disk_that_cannot_be_written_ends_the_batch(tmp_path):
+    (tmp_path / "one.npz").mkdir()
+    with pytest.raises(OSError, match="one"):
+        compile_schemas(SCHEMAS, LETTERS, output=tmp_path, workers=2)
 
 
 def test_limits_are_for_each():
