@@ -18,7 +18,7 @@ BARS = {
 }
 """Microseconds that a regular constraint may add to a step of 64 rows and 262,144 tokens, times that of a free step it may take,
 and operations it may have. They may only be lowered, unless the free step is."""
-FREE = {"greedy": 87, "categorical": 102, "top-k 50": 165, "top-p 0.95": 172}
+FREE = {"greedy": 87.5, "categorical": 102, "top-k 50": 165, "top-p 0.95": 172}
 """Microseconds of a step without a constraint."""
 WITH_STACK = {"greedy": (35, 65), "categorical": (41, 80)}
 """Microseconds and operations of a constraint with a stack and a counter, likewise."""
