@@ -7,9 +7,12 @@ import concurrent.futures
 import contextlib
 import functools
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
+
+from fsa_compile.errors import ConstraintError
 
 _T = TypeVar("_T")
 _AHEAD = 4
@@ -28,12 +31,16 @@ def in_processes(
       given: by name.
       count: of processes.
       lost: what to say of a name whose process died, or which cannot be sent to one.
+
+    Raises:
+      ConstraintError: no process can be started, as in a script that is not guarded.
     """
     waiting = collections.deque(given)
     while True:
         suspects = yield from _until_broken(task, given, waiting, count, count * _AHEAD, lost)
         if suspects is None:
             return
+        _check_that_one_starts(task)
         again = collections.deque(suspects)
         while (guilty := (yield from _until_broken(task, given, again, 1, 1, lost))) is not None:
             for name in guilty:
@@ -76,13 +83,27 @@ def _until_broken(
 @contextlib.contextmanager
 def processes(task: Callable[..., _T], count: int) -> Iterator[Callable[..., concurrent.futures.Future[_T]]]:
     """Calls of a task, each in one of some processes; an error in the block gives up those that wait."""
-    context = multiprocessing.get_context("spawn")  # a fork would copy the threads of whatever else runs here
-    with concurrent.futures.ProcessPoolExecutor(count, context, _begin, (task,)) as pool:
+    with _pool(task, count) as pool:
         try:
             yield functools.partial(pool.submit, _work)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _pool(task: Callable[..., Any], count: int) -> concurrent.futures.ProcessPoolExecutor:
+    context = multiprocessing.get_context("spawn")  # a fork would copy the threads of whatever else runs here
+    return concurrent.futures.ProcessPoolExecutor(count, context, _begin, (task,))
+
+
+def _check_that_one_starts(task: Callable[..., Any]) -> None:
+    """Asked where a process died: else each name would be blamed for it, one after another."""
+    try:
+        with _pool(task, 1) as pool:
+            pool.submit(os.getpid).result()
+    except BrokenProcessPool as error:
+        fix = 'Call this within `if __name__ == "__main__":`, or pass workers=1.'
+        raise ConstraintError("processes for the batch end before they begin", fix=fix) from error
 
 
 _task: Callable[..., Any] | None = None

@@ -26,7 +26,8 @@ _SUBLANES = 8
 _TOGETHER = 4
 """Registers of a row of 128 lanes that are worked on side by side."""
 _MOST_TURNS = 160
-"""Turns of a search; every fourth halves the floats between its ends, so that 128 are enough."""
+"""Turns of a search; every fourth halves the floats between its ends, so that 128 are enough but for numbers beside zero, which a
+device may take for zeros."""
 _NO_COLUMN = 2**30
 
 
@@ -160,7 +161,8 @@ def _narrowed(cells: Cells, wanted: jax.Array, low: jax.Array, high: jax.Array) 
         moved = jnp.where(enough, to_order(least), low), jnp.where(enough, high, to_order(below) + 1)
         return turn + 1, jnp.where(goes, moved[0], low), jnp.where(goes, moved[1], high)
 
-    return from_order(jax.lax.while_loop(goes_on, another, (jnp.int32(0), low, high))[1])
+    _, low, high = jax.lax.while_loop(goes_on, another, (jnp.int32(0), low, high))
+    return jnp.where(high > low + 1, NEVER, from_order(low))  # a search that was given up tells nothing
 
 
 def score_of(tops: Sequence[jax.Array], threshold: jax.Array, key: Words, step: jax.Array, column: jax.Array) -> jax.Array:

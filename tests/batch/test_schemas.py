@@ -6,6 +6,9 @@ import base64
 import json
 import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,6 +84,20 @@ def test_a_process_that_dies_does_not_stop_the_others():
     assert bad == {"none", "unique", "deadly", "unsendable"}
     assert "its process died" in str(results["deadly"].error)
     assert "not this one" in str(results["unsendable"].error)
+
+
+def test_a_script_that_is_not_guarded_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from fsa_compile import Vocabulary, compile_schemas\n"
+        "vocabulary = Vocabulary.from_tokens([bytes([b]) for b in range(256)] + [b''], stop_ids=[256])\n"
+        "compile_schemas({str(i): {'const': i} for i in range(200)}, vocabulary, workers=2)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    run = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode != 0
+    assert "processes for the batch end before they begin" in run.stderr
+    assert run.stderr.rstrip().endswith("or pass workers=1.")
 
 
 def test_a_disk_that_cannot_be_written_ends_the_batch(tmp_path):
