@@ -40,7 +40,6 @@ def cut_and_summed(
     sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool
 ) -> tuple[jax.Array | None, Summary]:
     """The threshold of a sampler, as of `truncation.threshold_of`, and `summary.summarize` with it."""
-
     plainly = functools.partial(_cut_and_summed_plainly, sampler, allowed, inverse, noise, with_raw)
     few = not isinstance(sampler, TopK) or sampler.k * _LEAST_COLUMNS <= allowed.num_words
     if not isinstance(sampler, (TopK, TopP, MinP)) or not few or allowed.part is not None or allowed.logits.size < SMALL:
@@ -81,7 +80,8 @@ def _by_tops(
     total = log_add(kept.drawn, log_sum(listed)) if listed.shape[1] else kept.drawn
     cut, number = _cut_of(sampler, total)
     found = settled(cut, kept.tops, listed, number, kept.hidden, cast(jax.Array, noise.key), noise.step, interpret=interpret)
-    summary, whole = Summary(found.score, found.column, kept.inside, kept.raw), found.threshold > kept.hidden
+    raw = kept.raw if with_raw else jnp.full_like(kept.raw, jnp.nan)
+    summary, whole = Summary(found.score, found.column, kept.inside, raw), found.threshold > kept.hidden
 
     def again() -> tuple[jax.Array, Summary]:
         own = allowed._replace(words=_joined(allowed), union=None)

@@ -74,12 +74,14 @@ def test_thresholds_are_those_of_a_sort(kernel, cut, seed):
     assert told or seed % 4 in (0, 3) or cut is Cut.LOG_MASS
 
 
-@pytest.mark.sampled(12, every=("sampler", "masked"))
+@pytest.mark.sampled(12, every=("sampler", "masked", "with_raw"))
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("inverse", [None, 0.5, "rows"])
-@pytest.mark.parametrize(("batch", "width", "dtype"), [(9, 5000, jnp.float32), (2, 4096, jnp.bfloat16)])
-def test_cuts_and_draws_are_those_of_the_other_form(sampler, masked, inverse, batch, width, dtype):
+@pytest.mark.parametrize(
+    ("batch", "width", "dtype", "with_raw"), [(9, 5000, jnp.float32, True), (2, 4096, jnp.bfloat16, True), (9, 5000, jnp.float32, False)]
+)
+def test_cuts_and_draws_are_those_of_the_other_form(sampler, masked, inverse, batch, width, dtype, with_raw):
     """Some rows, of flat logits, go the other way; they must not change the rows beside them."""
     logits, _, words = example(batch, width, dtype)
     logits = logits.at[-1].set(0).at[0].multiply(0.01)
@@ -89,7 +91,7 @@ def test_cuts_and_draws_are_those_of_the_other_form(sampler, masked, inverse, ba
     allowed = Allowed(logits, words if masked else None, None, Columns(words_for(width)), listed)
     allowed = allowed._replace(word_at=lambda column: jnp.take_along_axis(words, column.reshape(batch, -1), 1).reshape(column.shape))
     scale = jnp.linspace(0.3, 2, batch)[:, None] if inverse == "rows" else None if inverse is None else jnp.float32(inverse)
-    arguments = (sampler, allowed, scale, noise_of(batch), True)
+    arguments = (sampler, allowed, scale, noise_of(batch), with_raw or not masked)
     got = jax.jit(lambda: _by_tops(*arguments, interpret=True))()
     want = jax.jit(lambda: _cut_and_summed_plainly(*arguments))()
     np.testing.assert_array_equal(got[0], want[0])
