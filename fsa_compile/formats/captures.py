@@ -8,6 +8,7 @@ match, and of equally long ones the better ranked. In mode `characters` every cu
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,10 +19,10 @@ from fsa_compile.errors import ConstraintError, UnsupportedGrammarError, named_f
 from fsa_compile.formats.grammar_constraints import Embeddings
 from fsa_compile.grammar.grammar_tree import Grammar, LexicalMode, Rule, SpecialToken
 from fsa_compile.grammar.grammar_tree import Sequence as InOrder
-from fsa_compile.grammar.longest_match import guard_ends, rank_of
+from fsa_compile.grammar.lexing.longest_match import guard_ends, rank_of
+from fsa_compile.grammar.lexing.terminals import Lexicon, Terminal, terminal_dfa
 from fsa_compile.grammar.rule_automata import UncountableError
 from fsa_compile.grammar.rule_expressions import Node
-from fsa_compile.grammar.terminals import Lexicon, Terminal, terminal_dfa
 from fsa_compile.grammar.transition_network import Network, build_network
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.limits import CompileLimits
@@ -116,7 +117,7 @@ class _Reading:
         self.network = self._network(_marked(grammar))
         self.lexicon = self.network.lexicon
         for terminal in self.lexicon.terminals:
-            guard_ends(terminal)
+            guard_ends(terminal, (1 << self.lexicon.num_classes + 1) - 1)
         order = sorted(range(len(self.lexicon.terminals)), key=lambda i: rank_of(self.lexicon.terminals[i], i))
         self.rank = {terminal: place for place, terminal in enumerate(order)}
         self.symbols: list[int] = []
@@ -268,15 +269,27 @@ class _Reading:
         if token < 0:
             yield from self._value_ends(~token, at)
             return
-        kinds, state = self.lexicon.byte_class, 0
+        kinds, state, history = self.lexicon.byte_class, 0, self.lexicon.history
+        if history and terminal.begin >= 0:
+            before = history.after(int(kinds[symbol]) for symbol in self.symbols[:at])
+            if terminal.begin not in history.met[before]:
+                return
         for place in range(at, len(self.symbols)):
             kind = 1 << int(kinds[self.symbols[place]])
             state = next((target for symbols, target in terminal.automaton.arcs[state] if symbols & kind), -1)
             if state < 0:
                 return
-            behind = int(kinds[self.symbols[place + 1]]) if place + 1 < len(self.symbols) else self.lexicon.num_classes
-            if terminal.automaton.final[state] and not terminal.guard.get(state, 0) >> behind & 1:
+            if terminal.automaton.final[state] and self._may_end(terminal, state, place + 1):
                 yield place + 1
+
+    def _may_end(self, terminal: Terminal, state: int, at: int) -> bool:
+        """Whether the condition at the end of a terminal, if there is one, holds at a place."""
+        kinds = self.lexicon.byte_class
+        behind = (int(kinds[self.symbols[i]]) for i in range(at, len(self.symbols)))
+        following = itertools.chain(behind, [self.lexicon.num_classes])
+        if state in terminal.ahead:
+            return terminal.ahead[state].holds(following)
+        return not terminal.guard.get(state, 0) >> next(following) & 1
 
     def _value_ends(self, number: int, at: int) -> Iterator[int]:
         """Where the texts of an embedded value end."""

@@ -23,7 +23,7 @@ from fsa_compile.formats.tree import NOTHING, Format, OneOf, Value
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.grammar_tree import Embedded, Grammar, LexicalMode, Tempered
 from fsa_compile.grammar.lark_syntax import parse_lark
-from fsa_compile.grammar.terminals import terminal_dfa
+from fsa_compile.grammar.lexing.terminals import terminal_dfa
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.json_schema import schema_machine
 from fsa_compile.json_schema.bounded_depth import without_counters

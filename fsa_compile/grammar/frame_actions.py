@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fsa_compile.arrays.bit_sets import union
 from fsa_compile.automata.pushdown import RETURN
+from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Looks
 
 Push: TypeAlias = "tuple[tuple[int, int], ...]"
 Entry: TypeAlias = "tuple[int, Push, int]"
@@ -17,11 +18,12 @@ Action: TypeAlias = "tuple[int, list[Entry]]"
 
 
 class Call(NamedTuple):
-    """A call from a place; `add` when it begins an iteration of the place's frame."""
+    """A call from a place; `add` when it begins an iteration of the place's frame; `looks`: what the place needs to come true."""
 
     callee: int
     after: int
     add: int
+    looks: Looks = NO_LOOKS
 
 
 class Begin(NamedTuple):
@@ -45,8 +47,8 @@ class Shadow:
     state: int
 
 
-Words: TypeAlias = "dict[tuple[int, int], dict[int, set[int]]]"
-"""Per group of called terminals, and whether they begin an iteration, these terminals with the places after them."""
+Words: TypeAlias = "dict[tuple[int, int, Looks], dict[int, set[int]]]"
+"""Per group of called terminals, whether they begin an iteration, and conditions, these terminals with the places after them."""
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -101,9 +103,9 @@ def words_of(calls: Iterable[Call], groups: Mapping[int, int]) -> Words:
       groups: of the callees that are terminals.
     """
     words: Words = {}
-    for callee, after, add in calls:
+    for callee, after, add, looks in calls:
         if callee in groups:
-            words.setdefault((groups[callee], add), {}).setdefault(callee, set()).add(after)
+            words.setdefault((groups[callee], add, looks), {}).setdefault(callee, set()).add(after)
     return words
 
 
@@ -119,9 +121,9 @@ def entered(
       counting: callees that count.
     """
     together: dict[tuple[int, int], dict[int, set[int]]] = {}
-    for callee, after, add in calls:
+    for callee, after, add, looks in calls:
         if callee in groups:
-            together.setdefault((add, -1), {}).update(words[groups[callee], add])
+            together.setdefault((add, -1), {}).update(words[groups[callee], add, looks])
         else:
             alone = callee if callee in counting else -1
             together.setdefault((add, alone), {}).setdefault(callee, set()).add(after)

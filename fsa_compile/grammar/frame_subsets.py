@@ -23,7 +23,6 @@ from typing import Any
 from fsa_compile.arrays.bit_sets import disjoint, members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED
 from fsa_compile.errors import LimitError
-from fsa_compile.grammar.competing_lexemes import competitor_sets
 from fsa_compile.grammar.frame_actions import (  # fmt: skip
     Action,
     Begin,
@@ -39,8 +38,10 @@ from fsa_compile.grammar.frame_actions import (  # fmt: skip
     pushed,
     words_of,
 )
-from fsa_compile.grammar.lexeme_ends import MOST_GENERATIONS, Ending, LexemeEnds
-from fsa_compile.grammar.longest_match import called_terminals, closed_frames, first_and_last
+from fsa_compile.grammar.frame_items import FrameItems
+from fsa_compile.grammar.lexing.competing_lexemes import competitor_sets
+from fsa_compile.grammar.lexing.lexeme_ends import MOST_GENERATIONS, Ending
+from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Look, Looks
 from fsa_compile.grammar.rule_automata import Loop
 from fsa_compile.grammar.transition_network import Network
 from fsa_compile.limits import CompileLimits, Deadline
@@ -51,7 +52,7 @@ BOTTOM: frozenset[int] = frozenset()
 """Callees entered below the first frame."""
 
 
-class FrameBuilder:
+class FrameBuilder(FrameItems):
     """The subset construction over the frames of a network.
 
     Args:
@@ -65,29 +66,9 @@ class FrameBuilder:
         self, network: Network, *, longest: bool, stacks: int = 1, back: bool = False, limits: CompileLimits, deadline: Deadline
     ) -> None:
         self.back = back and longest and stacks == 1
-        self.generation: dict[int, int] = {}
+        super().__init__(network, longest=longest, back=self.back)
         self.early, self.too_far = dict[int, int](), dict[int, int]()
-        self.network, self.longest, self.limits, self.deadline = network, longest, limits, deadline
-        self.lexicon = network.lexicon
-        self.every = (1 << self.lexicon.num_classes) - 1
-        self.end_bit = 1 << self.lexicon.num_classes
-        # Items: places first, then points inside lexemes as they are met.
-        self.arcs: list[list[tuple[int, int]]] = []
-        self.after: list[int] = []
-        self.begins: dict[int, list[tuple[int, int]]] = {}
-        self.calls: list[list[tuple[int, Call]]] = []
-        self.ends: list[int] = []
-        self.inside: dict[tuple[int, int, int], int] = {}
-        self.point: dict[int, tuple[int, int, int]] = {}
-        self.entry: dict[int, int] = {}
-        self.place_frame: dict[int, tuple[int, int]] = {}
-        self.called_terminals: dict[int, int] = {}
-        if longest:
-            dfas = [frame.dfa for frame in network.frames]
-            self.called_terminals = called_terminals(
-                dfas, self.lexicon.terminals, network.ignore, network.in_brackets, self.back
-            )
-        self.groups = {len(network.frames) + t: group for t, group in self.called_terminals.items()}
+        self.limits, self.deadline = limits, deadline
         self.counting = {k for k, frame in enumerate(network.frames) if frame.loop}
         self.controls: dict[tuple[frozenset[int], int], int] = {}
         self.sets: list[tuple[frozenset[int], int]] = []
@@ -96,120 +77,16 @@ class FrameBuilder:
         self.at_places: dict[tuple[int, ...], list[Part]] = {}
         self.called: dict[tuple[int, int, int], list[Action]] = {}
         self.readable: dict[int, int] = {}
-        self.returning: dict[int, tuple[frozenset[int], int]] = {}
-        self.returns: dict[tuple[frozenset[int], int], dict[int, int]] = {}  # by `_returning` and stack symbol
+        self.returning: dict[int, tuple[frozenset[int], int, Looks]] = {}
+        self.returns: dict[tuple[frozenset[int], int, Looks], dict[int, int]] = {}  # by `_returning` and stack symbol
         self.symbols: dict[frozenset[tuple[int, frozenset[int]]], int] = {}
         self.symbol_places: list[dict[int, frozenset[int]]] = []
         self.symbol_callees: list[frozenset[int]] = []
         self.ret: list[dict[int, int]] = []
-        self.lexemes = LexemeEnds(self.lexicon.terminals, self.arcs, self.point, self.generation)
-        self._lay_out()
-        self.shadow_start, self.shadow_terminal = dict[int, int](), dict[int, int]()
         self.competitors: list[list[int]] = []
         if longest and stacks > 1:
+            dfas = [frame.dfa for frame in network.frames]
             self.competitors = competitor_sets(dfas, len(self.lexicon.terminals), network.ignore)
-
-    # ---------------------------------------------------------------- items
-
-    def _item(self, arcs: list[tuple[int, int]], after: int) -> int:
-        self.arcs.append(arcs)
-        self.after.append(after)
-        self.calls.append([])
-        self.ends.append(-1)
-        return len(self.arcs) - 1
-
-    def _lay_out(self) -> None:
-        """Makes the places. Where text may be ignored, a state has a second place, for after a lexeme.
-
-        Who ignores text after a frame? If nothing of the frame can follow its end, nor a callee's that ends it (`closed`), the
-        caller; else the frame.
-        """
-        frames, ignore = self.network.frames, self.longest and bool(self.network.ignore or self.network.blocks)
-        place: dict[tuple[int, int, bool], int] = {}
-        for k, frame in enumerate(frames):
-            for q in range(len(frame.dfa.arcs)):
-                for loose in (False, True) if ignore and not frame.block else (False,):
-                    place[k, q, loose] = item = self._item([], -1)
-                    self.place_frame[item] = (k, q)
-                    if frame.dfa.final[q]:
-                        self.ends[item] = k
-            self.entry[k] = place[k, 0, ignore and k == 0 and not frame.block]
-        self.terminal_end = {t: self._item([], -1) for t in self.called_terminals}
-        for t, item in self.terminal_end.items():
-            self.ends[item] = len(frames) + t
-            # No point inside the lexeme, which would keep what begins beside it from beginning.
-            arcs = self.lexicon.terminals[t].automaton.arcs[0]
-            self.entry[len(frames) + t] = self._item([(symbols, self._point(t, q, item)) for symbols, q in arcs], -1)
-        of_terminal = [first_symbols(terminal.automaton.arcs[:1]) for terminal in self.lexicon.terminals]
-        first, _ = first_and_last([frame.dfa for frame in frames])
-        first_of_frame = [union(of_terminal[t] for t in members(terminals)) for terminals in first]
-        closed = closed_frames([frame.dfa for frame in frames], [frame.line for frame in frames])
-        for (k, q, loose), item in place.items():
-            loop = frames[k].loop
-            for symbol, target in frames[k].dfa.arcs[q].items():
-                add = int(loop is not None and (q, symbol) in loop.begins)
-                loose_after = ignore and not frames[k].block and not (closed[k] and frames[k].dfa.final[target])
-                if symbol >= 0:
-                    self._add_lexeme(item, symbol, place[k, target, loose_after], add)
-                else:
-                    after = place[k, target, loose_after and closed[~symbol]]
-                    self.calls[item].append((first_of_frame[~symbol], Call(~symbol, after, add)))
-            for t in self.network.ignored(k, q) if loose else ():
-                self._add_lexeme(item, t, item)
-
-    def _add_lexeme(self, item: int, t: int, target: int, add: int = 0) -> None:
-        arcs = self.lexicon.terminals[t].automaton.arcs[0]
-        if t in self.called_terminals:
-            self.calls[item].append((first_symbols([arcs]), Call(len(self.network.frames) + t, target, add)))
-        else:
-            moves = self.begins.setdefault(item, []) if add else self.arcs[item]
-            moves += [(symbols, self._point(t, q, target)) for symbols, q in arcs]
-
-    def _point(self, t: int, q: int, target: int) -> int:
-        """The item inside a lexeme; a lexeme that cannot go on is at its end."""
-        pending: list[tuple[int, int]] = []
-        first = self._reached_point(t, q, target, pending)
-        arcs = self.lexicon.terminals[t].automaton.arcs
-        while pending:  # a lexeme may be thousands of characters long
-            item, at = pending.pop()
-            self.arcs[item] = [(symbols, self._reached_point(t, r, target, pending)) for symbols, r in arcs[at]]
-        return first
-
-    def _reached_point(self, t: int, q: int, target: int, pending: list[tuple[int, int]]) -> int:
-        """The item of one state of a lexeme; a new one is also appended to what has no arcs yet."""
-        terminal = self.lexicon.terminals[t]
-        automaton, guard = terminal.automaton, terminal.guard.get(q, 0)
-        if automaton.final[q] and not automaton.arcs[q] and not guard and not terminal.ties:
-            return target
-        found = self.inside.get((t, q, target))
-        if found is None:
-            found = self.inside[t, q, target] = self._item([], target if automaton.final[q] else -1)
-            self.point[found] = (t, q, target)
-            pending.append((found, q))
-        return found
-
-    def _shadow(self, t: int, q: int) -> int:
-        """The item of a lexeme that another stack reads. What cannot go on, nor be what this stack reads, is one item, of which
-        no control has need."""
-        terminal = self.lexicon.terminals[t]
-        automaton = terminal.automaton
-        key = (t, q, -1) if automaton.arcs[q] or (automaton.final[q] and terminal.ties) else (-1, 0, -1)
-        found = self.inside.get(key)
-        if found is None:
-            found = self.inside[key] = self._item([], -1)
-            self.point[found] = key
-            self.arcs[found] = [(symbols, self._shadow(t, r)) for symbols, r in automaton.arcs[q]]
-        return found
-
-    def _shadow_starts(self, shadows: list[Shadow]) -> list[int]:
-        """Items of lexemes that another stack may begin with the next symbol."""
-        out = []
-        for t in {shadow.terminal for shadow in shadows}:
-            if t not in self.shadow_start:
-                self.shadow_start[t] = self._item([], -1)
-                self.shadow_terminal[self.shadow_start[t]] = t
-            out.append(self.shadow_start[t])
-        return out
 
     def _competitors(self, c: int) -> int:
         """Terminals that some stack may begin where control c reads its next lexeme; none when there is one stack."""
@@ -269,20 +146,40 @@ class FrameBuilder:
             return [Ending(held.union(self.after[i] for i in going if self.after[i] >= 0), left, 0, 0)]
         out = list[Ending]()
         for points in self.lexemes.matching(going):
-            generation = self.generation.get(points[0], 0)
-            allowed = left & ~union(self.lexemes.condition(i) for i in points)
-            within = [i for i in going if self.generation.get(i, 0) <= generation]
-            out.append(self._ending([self.after[i] for i in points if self.after[i] >= 0], allowed, within, generation))
-            left &= ~allowed
-        if held:
-            out.append(self._ending(held, left, going, MOST_GENERATIONS))
+            after = [self.after[i] for i in points if self.after[i] >= 0]
+            ahead = self.lexemes.ahead(points[0])
+            doubt = Look(ahead, 0, False) if ahead else None
+            ending = Ending(frozenset(after), left, 0, self.generation.get(points[0], 0), self.looks_of(points[0]), doubt)
+            out.append(self._ending(c, ending, union(self.lexemes.condition(i) for i in points), out, going))
+        for looks in dict.fromkeys(map(self.looks_of, sorted(held))):
+            places = frozenset(p for p in held if self.looks_of(p) == looks)
+            out.append(self._ending(c, Ending(places, left, 0, MOST_GENERATIONS, looks), 0, out, going))
         return out
 
-    def _ending(self, places: Iterable[int], allowed: int, within: list[int], generation: int) -> Ending:
-        """An ending before symbols that conditions allow, while lexemes of the same and older generations may go on."""
-        on = first_symbols(self.arcs[i] for i in within)
+    def _ending(self, c: int, ending: Ending, forbidden: int, before: list[Ending], going: list[int]) -> Ending:
+        """An ending before symbols that conditions allow, and that lexemes before it leave, while others may go on.
+
+        Args:
+          ending: its places as they are; `rest`: all symbols.
+          forbidden: symbols before which its own condition forbids it.
+          before: endings of older lexemes, and of terminals that win.
+          going: all points of the control.
+        """
+        older = [x for x in before if x.looks <= ending.looks]
+        left = ending.rest & ~forbidden & ~union(x.taken for x in older)
+        doubts = [x.doubt for x in older if x.doubt]
+        own = [ending.doubt._replace(holds=True)] if ending.doubt else []
+        looks = ending.looks.union(doubts, own)
+        places = frozenset(self.looking(p, looks) for p in ending.places) if looks else ending.places
+        allowed = left & union(symbols for symbols, _ in self.further(looks)) if looks else left
+        within = [i for i in going if self.generation.get(i, 0) <= ending.generation and self.looks_of(i) <= ending.looks]
+        soon = [i for i in within if self.looks and self.lexemes.soonest(i)]  # they go on where the condition at their end fails
+        on = first_symbols(self.arcs[i] for i in within if i not in soon)
+        if soon and not (ending.doubt and {self.lexemes.ahead(i) for i in soon} == {ending.doubt.ahead}):
+            self.too_far[c] = self.too_far.get(c, 0) | first_symbols(self.arcs[i] for i in soon) & allowed & self.every
         early = on & allowed & ~self.lexemes.settling(within) if on & allowed else 0
-        return Ending(frozenset(places), allowed & ~on, early, generation)
+        taken = left & ~ending.doubt.ahead.undecided() if ending.doubt else left
+        return ending._replace(places=places, rest=allowed & ~on, early=early, taken=taken)
 
     def after_call(self, ended: frozenset[int], symbol: int) -> set[int]:
         """The places after callees that have ended and that a stack symbol waits for."""
@@ -293,21 +190,23 @@ class FrameBuilder:
         return {p for ending in self.endings(c) for p in ending.places}
 
     def ended(self, c: int) -> frozenset[int]:
-        """Callees that may end here."""
+        """Callees that may end here; not the first frame, behind which the text ends."""
         return self._returning(c)[0]
 
-    def _returning(self, c: int) -> tuple[frozenset[int], int]:
-        """Callees that may end in a control, and the symbols before which they do; others, before other symbols, are too far."""
+    def _returning(self, c: int) -> tuple[frozenset[int], int, Looks]:
+        """Callees that may end in a control, the symbols before which they do, and conditions that must then come true; others,
+        before other symbols, are too far."""
         found = self.returning.get(c)
         if found is None:
-            found = frozenset(), 0
+            found = frozenset(), 0, NO_LOOKS
             for ending in self.endings(c):
-                ended = frozenset(self.ends[p] for p in ending.places) - {-1}
+                ended = frozenset(self.ends[p] for p in ending.places if self.ends[p] > 0)
+                looks = self.looks_of(next(iter(ending.places), -1))
                 if ended and ending.rest:
-                    if found[0] not in (frozenset(), ended):
-                        self.too_far[c] = self.too_far.get(c, 0) | ending.rest & self.every
+                    if found[0] and (ended, looks) != (found[0], found[2]):
+                        self.too_far[c] = self.too_far.get(c, 0) | (ending.rest & self.every or self.every)
                     else:
-                        found = ended, found[1] | ending.rest
+                        found = ended, found[1] | ending.rest, looks
             self.returning[c] = found
         return found
 
@@ -321,7 +220,9 @@ class FrameBuilder:
 
     def _actions(self, c: int, inside: tuple[int, ...]) -> list[Action]:
         endings, going, only = self.endings(c), self.going(c), self.sets[c][1]
-        young = self.generation and any(i in self.generation for i in going)
+        young = any(i in self.generation for i in going) if self.generation else False
+        if self.looks:
+            young |= len({self.looks_of(i) for i in self.sets[c][0]}) > 1 or any(map(self.lexemes.soonest, going))
         if not self.longest or self.competitors or young or len(endings) > 1 or any(ending.early for ending in endings):
             return self._entwined_actions(c, endings, inside)
         # Another symbol goes on with the lexeme than ends it.
@@ -356,8 +257,10 @@ class FrameBuilder:
         """The actions of a control in which a symbol may both go on with a lexeme and end it, or end one of several."""
         moves: list[tuple[int, Any]] = []
         for i in self.going(c):
-            generation = self.generation.get(i, 0)
-            ended = union(x.rest | x.early for x in endings if x.generation < generation)
+            generation, looks = self.generation.get(i, 0), self.looks_of(i)
+            older = [x for x in endings if x.generation < generation and x.looks <= looks]
+            ended = union(x.rest | x.early for x in older if not x.doubt)
+            i = self.looking(i, [x.doubt for x in older if x.doubt])
             moves += [(mask & self.sets[c][1] & ~ended, Young(q, generation) if generation else q) for mask, q in self.arcs[i]]
         calls: list[tuple[int, Any]] = []
         for p, rest, early in [(p, x.rest, x.early) for x in endings for p in x.places]:
@@ -375,8 +278,8 @@ class FrameBuilder:
             for t in members(self._competitors(c))
             for mask, q in self.lexicon.terminals[t].automaton.arcs[0]
         ]
-        callees, before = self._returning(c)
-        returns = [(before & self.every, RETURN)] if any(callee > 0 for callee in callees) else []
+        callees, before, _ = self._returning(c)
+        returns = [(before & self.every, RETURN)] if callees else []
         out: list[Action] = []
         for mask, found in disjoint([(mask, [tag]) for mask, tag in [*moves, *calls, *returns, *shadows]]):
             out += self._actions_on(mask, found, words, c, inside)
@@ -384,11 +287,14 @@ class FrameBuilder:
 
     def _actions_on(self, mask: int, found: list[Any], words: Words, c: int, inside: tuple[int, ...]) -> list[Action]:
         """The actions on symbols on which the same is possible: what is done in the frame, and all that is called with it."""
-        others = [x for x in found if type(x) is Shadow]
+        others, looks = [x for x in found if type(x) is Shadow], {x.looks for x in found if type(x) is Call}
+        if len(looks) > 1:  # nothing would tell which of the places after it goes with which conditions
+            self.too_far[c] = self.too_far.get(c, 0) | mask
+        ahead = next(iter(looks), NO_LOOKS)
         parts = [(mask, self._own_entries(found, others, c, mask))]
         for add, callees in entered([x for x in found if type(x) is Call], words, self.groups, self.counting):
             symbol = self._symbol(callees)
-            entrances = [*(self.entry[callee] for callee in callees), *self._shadow_starts(others)]
+            entrances = [*(self.looking(self.entry[k], ahead) for k in callees), *self._shadow_starts(others)]
             assert self.point.keys().isdisjoint(entrances), "lexemes of a control must begin together"
             first = self.control(entrances)
             self.actions_of(first, (*inside, c))
@@ -441,17 +347,6 @@ class FrameBuilder:
         items = [self._aged(i, level) for level, targets in enumerate(levels[: _NEXT]) for i in targets]
         return items, len(levels) <= _NEXT
 
-    def _aged(self, item: int, level: int) -> int:
-        """The item of a generation that stands for an item; places have none."""
-        if not level or item not in self.point:
-            return item
-        key = (item, level, -2)
-        found = self.inside.get(key)
-        if found is None:
-            found = self.inside[key] = self._item(self.arcs[item], self.after[item])
-            self.point[found], self.generation[found] = self.point[item], level
-        return found
-
     def loop(self, c: int) -> Loop | None:
         """The loop that the frame of a control counts."""
         for item in self.sets[c][0]:
@@ -467,17 +362,16 @@ class FrameBuilder:
 
     def end_of(self, c: int) -> int:
         """Whether the text may end in a control."""
-        if not self._returning(c)[1] & self.end_bit:
-            return NO_END
-        ended = self.ended(c)
-        return END_HERE if 0 in ended else END_RETURN if ended else NO_END
+        if any(self.ends[p] == 0 for ending in self.endings(c) if ending.rest & self.end_bit for p in ending.places):
+            return END_HERE
+        return END_RETURN if self._returning(c)[1] & self.end_bit else NO_END
 
     def returned(self, c: int, symbol: int) -> int:
         """The control after a return from control c through a symbol; -1 when nothing that it waits for has ended."""
         row = self.returns.setdefault(ending := self._returning(c), {})
         found = row.get(symbol)
         if found is None:
-            after, only = self.after_call(ending[0], symbol), ending[1]
+            after, only = {self.looking(p, ending[2]) for p in self.after_call(ending[0], symbol)}, ending[1]
             found = self.control(after, -1 if self._reads_only(after, only) else only) if after else -1
             row[symbol] = found
         self.ret[c][symbol] = found
@@ -488,15 +382,11 @@ class FrameBuilder:
         whole = only == self.every | self.end_bit
         return whole or not any(self.ends[p] >= 0 or self.readable_at(p) & ~only for p in places)
 
-    def readable_at(self, p: int) -> int:
-        """The symbols with which something begins at a place."""
-        return first_symbols([self.arcs[p], self.begins.get(p, []), [(mask, 0) for mask, _ in self.calls[p]]])
-
     # ---------------------------------------------------------------- reachable configurations
 
     def build(self) -> FrameTables:
         """All controls that some text reaches, with every symbol that may lie below them."""
-        start = self.control([self.entry[0]])
+        start = self.control([self.start])
         below: dict[int, set[frozenset[int]]] = {}
         behind: dict[int, dict[int, None]] = {}  # controls after a return through each symbol
         entered_by: dict[frozenset[int], list[int]] = {}

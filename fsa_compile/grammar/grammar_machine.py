@@ -14,13 +14,13 @@ from fsa_compile.grammar.frame_trim import trim
 from fsa_compile.grammar.grammar_checks import check_grammar
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.indentation import indented
-from fsa_compile.grammar.lexeme_temperatures import temperature_of_controls
-from fsa_compile.grammar.longest_match import settle
+from fsa_compile.grammar.lexing.lexeme_temperatures import temperature_of_controls
+from fsa_compile.grammar.lexing.longest_match import settle
+from fsa_compile.grammar.lexing.terminals import Lexicon
 from fsa_compile.grammar.minimize_machine import minimal_machine
 from fsa_compile.grammar.outlining import WAYS, Outlining
 from fsa_compile.grammar.rule_automata import UncountableError
 from fsa_compile.grammar.rule_expressions import Node
-from fsa_compile.grammar.terminals import Lexicon
 from fsa_compile.grammar.transition_network import build_network
 from fsa_compile.limits import CompileLimits, Deadline
 

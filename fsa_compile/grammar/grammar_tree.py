@@ -7,6 +7,7 @@ and templates are gone: a node says what may be written and nothing else.
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Iterator
 from typing import Literal as OneOf
 from typing import TypeAlias
@@ -25,18 +26,22 @@ class Literal:
     ignore_case: bool = False
 
 
+class Match(enum.Enum):
+    """Which match of a pattern the lexeme is: the longest; the first when alternatives and loops are tried in order
+    (`first_match`); or the shortest behind which the condition at its end holds."""
+
+    LONGEST, FIRST, SOONEST = "pattern", "ordered", "soonest"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pattern:
-    """A regular expression in Python's dialect; flags is a subset of "imsx".
-
-    `ordered`: its lexeme is the first match of alternatives and loops that are tried in order (`first_match`), not any match.
-    """
+    """A regular expression in Python's dialect; flags is a subset of "imsx"."""
 
     pattern: str
     start: int
     end: int
     flags: str = ""
-    ordered: bool = False
+    match: Match = Match.LONGEST
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

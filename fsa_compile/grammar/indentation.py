@@ -25,9 +25,9 @@ from fsa_compile.automata.symbol_dfa import SymbolDfa, SymbolNfa, without_empty
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar, Indentation
-from fsa_compile.grammar.longest_match import difference, trimmed
+from fsa_compile.grammar.lexing.longest_match import difference, trimmed
+from fsa_compile.grammar.lexing.terminals import Automaton, End, Lexicon, Terminal
 from fsa_compile.grammar.rule_automata import UncountableError
-from fsa_compile.grammar.terminals import Automaton, Lexicon, Terminal
 from fsa_compile.grammar.transition_network import Frame, Network
 from fsa_compile.limits import CompileLimits, Deadline
 
@@ -95,7 +95,7 @@ def _column_terminals(lexicon: Lexicon, newline: int, indentation: Indentation, 
             raise UnsupportedGrammarError(what, text=grammar.text, start=base.start, end=base.end, fix=fix)
         name = f"{base.name} before level {level}"
         out.append(len(lexicon.terminals))
-        key, ends = ("column", level, base.key), [(automaton, blank)]
+        key, ends = ("column", level, base.key), [End(automaton, blank)]
         lexicon.terminals.append(Terminal(name, base.priority, False, key, base.start, base.end, automaton, False, ends))
     return out
 

@@ -43,10 +43,10 @@ from fsa_compile.grammar.grammar_tree import (
     SpecialToken,
 )
 from fsa_compile.grammar.lark_tokens import Token
+from fsa_compile.grammar.lexing.terminal_patterns import settle_terminals
 from fsa_compile.grammar.names import check_names, suggestion
 from fsa_compile.grammar.source import walk
 from fsa_compile.grammar.templates import Definition, instantiate
-from fsa_compile.grammar.terminal_patterns import settle_terminals
 from fsa_compile.limits import CompileLimits
 
 _NEWLINES = ("_NEWLINE", "NEWLINE", "_NL", "NL")

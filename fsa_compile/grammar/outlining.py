@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 
+from fsa_compile.grammar.lexing.terminals import Lexicon
 from fsa_compile.grammar.rule_expressions import (  # fmt: skip
     EMPTY,
     Node,
@@ -23,7 +24,6 @@ from fsa_compile.grammar.rule_expressions import (  # fmt: skip
     sequence,
     terminals_in,
 )
-from fsa_compile.grammar.terminals import Lexicon
 from fsa_compile.limits import Deadline
 
 _MAX_TRIED = 64

@@ -18,6 +18,7 @@ from fsa_compile.arrays.graphs import reach
 from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.errors import LimitError, UnsupportedGrammarError
 from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Reference, Repeat, Sequence, inside
+from fsa_compile.grammar.lexing.terminals import Lexicon
 from fsa_compile.grammar.outlining import WAYS, Outliner, Outlining, call_lines
 from fsa_compile.grammar.rule_automata import Loop, RuleAutomata, is_end, recursion_sides, substituted
 from fsa_compile.grammar.rule_expressions import (  # fmt: skip
@@ -35,7 +36,6 @@ from fsa_compile.grammar.rule_expressions import (  # fmt: skip
     with_calls,
     without,
 )
-from fsa_compile.grammar.terminals import Lexicon
 from fsa_compile.limits import CompileLimits, Deadline
 
 _MAX_BRANCHES = 256

@@ -38,7 +38,7 @@ def frame_graphs(
       GrammarError: as for `compile_grammar`.
     """
     from fsa_compile.compiler.grammars import parse_grammar, special_tokens
-    from fsa_compile.grammar.terminals import Lexicon
+    from fsa_compile.grammar.lexing.terminals import Lexicon
     from fsa_compile.grammar.transition_network import build_network
 
     limits = CompileLimits()

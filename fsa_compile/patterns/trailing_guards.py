@@ -1,17 +1,18 @@
-r"""Conditions at the very end of a terminal: characters that may not follow it, as in `/select\b/` and `/[0-9]+(?![A-Za-z_])/`.
+r"""Conditions at the very end of a terminal: what may not follow it, as in `/select\b/` and `/[0-9]+(?![A-Za-z_])/`.
 
-In longest-match mode such a condition is no part of the lexeme: it only forbids the lexeme to end before some characters. It can
-be kept where it speaks of one character. One that demands a character forbids all others, and the end of the text. Which first
-bytes it forbids is exact: a byte with which both forbidden and other characters begin matters only where some lexeme can begin
-with it.
+In longest-match mode such a condition is no part of the lexeme: it only forbids the lexeme to end before some texts. One that
+speaks of one character is a set of characters that may not follow; one that demands a character forbids all others, and the end
+of the text. Which first bytes it forbids is exact: a byte with which both forbidden and other characters begin matters only where
+some lexeme can begin with it. A condition that says more (`/[0-9]+(?![.][0-9])/`) is kept as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Repeat, Text
-from fsa_compile.unicode.code_points import NONE, CodePointSet, complement, intersection, interval, single, union
+from fsa_compile.unicode.code_points import ANY, NONE, CodePointSet, complement, intersection, interval, single, union
 from fsa_compile.unicode.properties import category
 
 Arcs = Sequence[tuple[int, int]]
@@ -19,6 +20,7 @@ Arcs = Sequence[tuple[int, int]]
 
 WORD_BYTES = sum(1 << b for b in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 """Word characters of one byte, as a set of bytes."""
+_ENDS = ("text end", "line end", "end or final newline")
 END_OF_TEXT = 0x110000
 """Stands for the end of the text among the characters that may not follow."""
 _ASCII, _DOLLAR = (1 << 0x80) - 1, 1 << ord("$")
@@ -27,28 +29,118 @@ _LEADS += [(b, interval(max(b - 0xE0 << 12, 0x800), (b - 0xDF << 12) - 1)) for b
 _LEADS += [(b, interval(max(b - 0xF0 << 18, 0x10000), min((b - 0xEF << 18) - 1, 0x10FFFF))) for b in range(0xF0, 0xF5)]
 
 
-def split_guard(tree: Node) -> list[tuple[Node, CodePointSet]]:
-    """A terminal's tree without the conditions at its end, and the characters that they forbid to follow.
+class Ended(NamedTuple):
+    """An alternative of a terminal: its tree without the conditions at its end, and these.
 
-    Conditions of other kinds stay where they are, and nothing is forbidden. The end of the text is `END_OF_TEXT`.
+    Attributes:
+      bare: the tree.
+      forbidden: characters that may not follow; the end of the text is `END_OF_TEXT`.
+      ahead: further conditions on what follows, all of which must hold.
+    """
+
+    bare: Node
+    forbidden: CodePointSet
+    ahead: tuple[Look | Anchor, ...] = ()
+
+
+def split_guard(tree: Node) -> list[Ended]:
+    """A terminal's tree without the conditions at its end, and what they say of the text that follows.
+
+    Conditions of other kinds stay where they are, and nothing is forbidden.
 
     Returns:
-      a part of the tree for each set of forbidden characters: alternatives may end in conditions of their own.
+      a part of the tree for each set of conditions: alternatives may end in conditions of their own.
     """
     match tree:
         case Alternate(branches=branches):
-            found: dict[CodePointSet, list[Node]] = {}
-            for branch in branches:
-                for bare, forbidden in split_guard(branch):
-                    found.setdefault(forbidden, []).append(bare)
-            return [(Alternate(bares, tree.start, tree.end), forbidden) for forbidden, bares in found.items()]
+            found: dict[tuple[CodePointSet, tuple[int, ...]], tuple[Ended, list[Node]]] = {}
+            for part in (part for branch in branches for part in split_guard(branch)):
+                found.setdefault((part.forbidden, tuple(map(id, part.ahead))), (part, []))[1].append(part.bare)
+            return [part._replace(bare=Alternate(bares, tree.start, tree.end)) for part, bares in found.values()]
         case Concat(items=[*items, last]):
             before = Concat(items, tree.start, tree.end)
             forbids = forbidden_next(last, before)
             if forbids is not None:
-                return [(bare, union(forbids, more)) for bare, more in split_guard(before)]
-            return [(Concat([*items, bare], tree.start, tree.end), forbidden) for bare, forbidden in split_guard(last)]
-    return [(tree, NONE)]
+                return [part._replace(forbidden=union(forbids, part.forbidden)) for part in split_guard(before)]
+            if (isinstance(last, Look) and not last.behind and not condition_at_edge(last.item, leading=True)) or (
+                isinstance(last, Anchor) and last.kind in _ENDS
+            ):
+                return [part._replace(ahead=(*part.ahead, last)) for part in split_guard(before)]
+            if isinstance(last, Anchor) and last.kind.endswith("word boundary"):
+                return [
+                    Ended(Concat([part.bare, behind], tree.start, tree.end), union(forbids, part.forbidden), part.ahead)
+                    for part in split_guard(before)
+                    for behind, forbids in _sides_of(last)
+                ]
+            return [part._replace(bare=Concat([*items, part.bare], tree.start, tree.end)) for part in split_guard(last)]
+    return [Ended(tree, NONE)]
+
+
+def _sides_of(boundary: Anchor) -> list[tuple[Look, CodePointSet]]:
+    """What may stand before a boundary, and what it forbids to follow that: a word character, or none."""
+    outside = union(complement(boundary.word), single(END_OF_TEXT))
+    forbids = (boundary.word, outside) if boundary.kind == "word boundary" else (outside, boundary.word)
+    return [(Look(Chars(boundary.word, 0, 0), True, negative, 0, 0), forbids[negative]) for negative in (False, True)]
+
+
+def rest_of(part: Ended) -> Node:
+    """A tree of the texts that may follow an alternative, up to the end of the whole text."""
+    forbidden: list[Node] = []
+    characters = intersection(part.forbidden, ANY)
+    if characters != NONE:
+        forbidden.append(Look(Chars(characters, 0, 0), False, True, 0, 0))
+    if part.forbidden[1] and part.forbidden[1][-1][1] == END_OF_TEXT:
+        forbidden.append(Look(Chars(ANY, 0, 0), False, False, 0, 0))
+    return Concat([*forbidden, *part.ahead, Repeat(Chars(ANY, 0, 0), 0, None, 0, 0)], 0, 0)
+
+
+def nullable(tree: Node) -> bool:
+    """Whether a node may match the empty text, conditions taken to hold."""
+    match tree:
+        case Text(text=text):
+            return not text
+        case Chars():
+            return False
+        case Concat(items=items):
+            return all(map(nullable, items))
+        case Alternate(branches=branches):
+            return any(map(nullable, branches))
+        case Repeat(item=item, low=low):
+            return low == 0 or nullable(item)
+        case Atomic(item=item):
+            return nullable(item)
+    return True
+
+
+def edge(tree: Node, *, leading: bool) -> list[Node]:
+    """All nodes that may stand at the beginning (or else the end) of a match."""
+    out, todo = [], [tree]
+    while todo:
+        node = todo.pop()
+        out.append(node)
+        match node:
+            case Concat(items=items):
+                for item in items if leading else reversed(items):
+                    todo.append(item)
+                    if not nullable(item):
+                        break
+            case Alternate(branches=branches):
+                todo += branches
+            case Repeat(item=item) | Atomic(item=item):
+                todo.append(item)
+    return out
+
+
+def condition_at_edge(tree: Node, *, leading: bool) -> bool:
+    """Whether a condition at the beginning (or else the end) of a tree would look at the text around it."""
+    outward = ("text start", "line start") if leading else _ENDS
+    for node in edge(tree, leading=leading):
+        match node:
+            case Look(behind=behind) if behind == leading:
+                return True
+            case Anchor(kind=kind) if kind in outward or kind.endswith("word boundary"):
+                return True
+    return False
 
 
 def forbidden_next(condition: Node, before: Node) -> CodePointSet | None:

@@ -229,7 +229,7 @@ def test_random_grammars(mode: str, exhaustive: bool) -> None:
             check_bytes(sets, recogniser, texts),
             check_recogniser(constraint, recogniser, iter(texts), sampler, rng, tokens=90, shown=5),
         ):
-            # Lexemes on parallel stacks respect one another by a rough rule, which may refuse more (`fsa_compile.grammar.competing_lexemes`).
+            # Lexemes on parallel stacks respect one another by a rough rule, which may refuse more (`fsa_compile.grammar.lexing.competing_lexemes`).
             rough = mode == "longest" and stacks > 1
             assert [w for w in tally.wrong if not (rough and w["kind"] == "false reject")] == [], (seed, g.rules)
             assert rough or tally.undecided == [], (seed, g.rules)

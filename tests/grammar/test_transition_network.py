@@ -20,10 +20,10 @@ from fsa_compile.grammar.grammar_checks import GrammarWarning, check_grammar
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.grammar_tree import Choice, Expression, Grammar, Literal, Reference, Repeat, Rule, Sequence
 from fsa_compile.grammar.lark_syntax import parse_lark
+from fsa_compile.grammar.lexing.terminals import Lexicon
 from fsa_compile.grammar.minimize_machine import minimal_machine
 from fsa_compile.grammar.outlining import WAYS, Outlining
 from fsa_compile.grammar.rule_expressions import strong_components
-from fsa_compile.grammar.terminals import Lexicon
 from fsa_compile.grammar.transition_network import Network, build_network
 from fsa_compile.limits import CompileLimits, Deadline
 

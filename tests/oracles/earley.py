@@ -3,7 +3,7 @@
 There is no network, no frame, no loop made of a recursion and no byte automaton in it. Lexemes are automata by derivatives
 (`lexeme_automata`), rules are read as they stand, bytes of an unfinished character are kept aside.
 
-Longest-match mode follows what `fsa_compile.grammar.longest_match` promises, by other means: a lexeme that ends leaves behind which
+Longest-match mode follows what `fsa_compile.grammar.lexing.longest_match` promises, by other means: a lexeme that ends leaves behind which
 characters may not come next; Earley sets are told apart by position and these characters. Which texts a lexeme loses to a
 keyword is settled on expressions, from the pairs of lexemes that are neighbours in some text; of others that end together in
 one set the best remains.

@@ -12,7 +12,7 @@ import pytest
 from fsa_compile.errors import ConstraintError
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
-from fsa_compile.grammar.terminals import terminal_dfa
+from fsa_compile.grammar.lexing.terminals import terminal_dfa
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.shortest_match import optional_end
 

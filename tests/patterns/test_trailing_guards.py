@@ -14,7 +14,7 @@ from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
 from fsa_compile.patterns.python_syntax import parse
-from fsa_compile.patterns.trailing_guards import forbidden_bytes, split_guard
+from fsa_compile.patterns.trailing_guards import WORD_BYTES, forbidden_bytes, split_guard
 from fsa_compile.unicode.code_points import NONE, interval
 
 
@@ -108,8 +108,8 @@ def test_characters_beyond_ascii_are_told_apart_where_it_matters() -> None:
     assert [inside.accepts(t.encode()) for t in ("if(", "ifé")] == [True, False]
     outside = machine_of(parse_lark(CHARACTERS.format('"×"')))
     assert [outside.accepts(t.encode()) for t in ("if(", "if×")] == [True, True]
-    with pytest.raises(UnsupportedGrammarError, match=r"condition at the end of KEY divides characters[\s\S]*\(\?a:"):
-        machine_of(parse_lark(CHARACTERS.format('"×" | "é"')))
+    both = machine_of(parse_lark(CHARACTERS.format('"×" | "é"')))  # one first byte
+    assert [both.accepts(t.encode()) for t in ("if(", "if×", "ifé")] == [True, True, False]
     ascii_only = machine_of(parse_lark(CHARACTERS.format(r"/[×é]/").replace(r"if\b", r"(?a:if\b)")))
     assert [ascii_only.accepts(t.encode()) for t in ("if×", "ifé")] == [True, True]
 
@@ -141,25 +141,37 @@ def test_without_a_lexer_they_are_refused() -> None:
         (r"ab(?![x-z])", "xyz"),
         ("a(?!x)|b(?!x)", "x"),
         ("a(?!x+|y)", "xy"),
-        ("a(?!xy)", ""),
-        ("a(?!x*)", ""),
         (r"a(?a:\b)", "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"),
-        (r"(?:a|-)(?a:\b)", ""),
     ],
 )
 def test_split_guard(pattern: str, forbidden: str) -> None:
-    ((tree, (ascii_, wide)),) = split_guard(parse(pattern))
+    (part,) = split_guard(parse(pattern))
+    tree, (ascii_, wide) = part.bare, part.forbidden
     assert "".join(chr(b) for b in range(128) if ascii_ >> b & 1) == forbidden
     assert not wide
-    if forbidden:
-        assert "Look" not in repr(tree)
-        assert "Anchor" not in repr(tree)
+    assert not part.ahead
+    assert "Look" not in repr(tree)
+    assert "Anchor" not in repr(tree)
+
+
+@pytest.mark.parametrize("pattern", ["a(?!xy)", "a(?!x*)", "(?:a|-)(?=x+y)", "a$"])
+def test_conditions_on_more_than_a_character_are_kept(pattern: str) -> None:
+    (part,) = split_guard(parse(pattern))
+    assert len(part.ahead) == 1
+    assert part.forbidden == NONE
+    assert "Look" not in repr(part.bare)
 
 
 def test_alternatives_with_conditions_of_their_own() -> None:
-    found = split_guard(parse("a(?!x)|b(?:c(?!y)|d)|e(?!x)"))
-    assert {forbidden[0] for _, forbidden in found} == {1 << ord("x"), 1 << ord("y"), 0}
-    assert not any("Look" in repr(tree) for tree, _ in found)
+    found = split_guard(parse("a(?!x)|b(?:c(?!y)|d)|e(?!x)|f(?!gh)"))
+    assert {(part.forbidden[0], len(part.ahead)) for part in found} == {(1 << ord("x"), 0), (1 << ord("y"), 0), (0, 0), (0, 1)}
+    assert not any("Look" in repr(part.bare) for part in found)
+
+
+def test_a_boundary_behind_characters_of_both_kinds_is_two_alternatives() -> None:
+    inside, outside = split_guard(parse(r"[a-]+(?a:\b)"))
+    assert inside.forbidden == (WORD_BYTES, ())
+    assert outside.forbidden[0] == (1 << 128) - 1 & ~WORD_BYTES
 
 
 def test_forbidden_bytes_of_wide_characters() -> None:

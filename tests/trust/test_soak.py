@@ -8,7 +8,7 @@ import pytest
 from fsa_compile import Vocabulary, compile_grammar, compile_json_schema
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.composition.pushdown.summaries import forget_summaries
-from fsa_compile.grammar import terminals
+from fsa_compile.grammar.lexing import terminals
 from fsa_compile.json_schema import patterns, scalars
 from fsa_compile.json_schema import patterns as schema_patterns
 from fsa_compile.vocabulary.vocabulary_tables import tables_for

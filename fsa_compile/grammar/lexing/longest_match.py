@@ -38,7 +38,8 @@ from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar
-from fsa_compile.grammar.terminals import Automaton, Lexicon, Terminal, widest
+from fsa_compile.grammar.lexing.terminals import Automaton, End, Lexicon, Terminal, widest
+from fsa_compile.grammar.lexing.text_ahead import FAILS, HOLDS, Ahead, either
 from fsa_compile.limits import Deadline
 
 _LONG = 4
@@ -69,7 +70,11 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
             raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
     original = [t.automaton for t in lexicon.terminals]
     keyword = [lexicon.is_keyword(i) for i in range(len(original))]
-    reserving = sum(1 << i for i, t in enumerate(lexicon.terminals) if t.literal or (keyword[i] and lexicon.ends_as_word(i)))
+    reserving = sum(
+        1 << i
+        for i, t in enumerate(lexicon.terminals)
+        if t.literal or (keyword[i] and lexicon.ends_as_word(i) and t.begin < 0)
+    )
     ranks = sorted(range(len(original)), key=lambda i: rank_of(lexicon.terminals[i], i))
     better: dict[int, int] = {}
     ranked = 0
@@ -83,7 +88,8 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
         deadline.check("Comparing the grammar's terminals")
         own = [context for context in contexts if context >> i & 1]
         winners = [j for j in members(union(own) & better[i] & rivals[i]) if _share_text(original[i], original[j])]
-        always = [j for j in winners if all(context >> j & 1 for context in own) and not lexicon.terminals[j].ends]
+        free = [j for j in winners if not lexicon.terminals[j].ends and lexicon.terminals[j].begin < 0]
+        always = [j for j in free if all(context >> j & 1 for context in own)]
         taking = [original[j] for j in winners if j in always or reserving >> j & 1]
         if winners and not difference(original[i], taking)[0].arcs[0]:
             raise _never(lexicon, i, winners, grammar)
@@ -98,7 +104,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
     for i, t in enumerate(lexicon.terminals):
         if keyword[i]:
             t.automaton, t.guard = _glued(t.automaton, unbounded, glued)
-        guard_ends(t)
+        guard_ends(t, (1 << lexicon.num_classes + 1) - 1)
     find_failing(lexicon.terminals, frames, ignore, 1 << lexicon.num_classes)
 
 
@@ -189,7 +195,7 @@ def called_terminals(
                 rest.append((other, others))
         groups = [*rest, (first, alike)]
     long = [alike for _, alike in groups if any(len(terminals[t].automaton.final) > _LONG for t in alike)]
-    gaps = gap_finder(frames, terminals, ignore) if back else lambda _: False
+    gaps = gap_finder(frames, terminals, ignore) if back or any(t.soonest for t in terminals) else lambda _: False
     called = [alike for alike in long if not gaps(alike)]
     single = {t for t in alone if not any(terminals[t].automaton.arcs[1:])}
     return {t: i for i, alike in enumerate(called) for t in alike if t not in single}
@@ -233,11 +239,12 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
         while todo and len(seen) < _MOST_COMPARED:
             state = todo.pop()
             next_ones = union(after_terminal[t] & ~terminals[t].guard.get(q, 0) for t, q in state if automata[t].final[q])
+            soon = union(terminals[t].doubt(q) for t, q in state if terminals[t].soonest and automata[t].final[q])
             for symbols, where in disjoint([(x, [(t, r)]) for t, q in state for x, r in automata[t].arcs[q]]):
-                if symbols & next_ones and not any(settles(terminals[t], q) for t, q in where):
+                if symbols & next_ones and (symbols & soon or not any(settles(terminals[t], q) for t, q in where)):
                     return True
                 ends = sorted((terminals[t].rank, t, q) for t, q in where if automata[t].final[q])
-                if len(ends) > 1 and terminals[ends[0][1]].guard.get(ends[0][2]):
+                if len(ends) > 1 and terminals[ends[0][1]].doubt(ends[0][2]):
                     return True  # what follows tells which of them it is, and so which place returns
                 target = frozenset(where)
                 if target not in seen:
@@ -259,7 +266,7 @@ def find_failing(terminals: list[Terminal], frames: list[SymbolDfa], ignore: lis
     follow, begin = _following(terminals, frames, ignore)
     contexts = _contexts(len(terminals), frames, ignore)
     for t, terminal in enumerate(terminals):
-        if terminal.ends and terminal.guard:
+        if terminal.ends and (terminal.guard or terminal.ahead):
             together = union(context for context in contexts if context >> t & 1)
             terminal.failing = _Beside(terminals, t, follow, begin, end).failing(together)
 
@@ -272,7 +279,7 @@ class _Beside:
 
     def __init__(self, terminals: list[Terminal], t: int, follow: list[int], begin: list[int], end: int) -> None:
         self.terminals, self.follow, self.begin = terminals, follow, [symbols | end for symbols in begin]
-        self.guard = terminals[t].guard
+        self.guard = {q: terminals[t].doubt(q) for q in (*terminals[t].guard, *terminals[t].ahead)}
         self.arcs, self.final = terminals[t].automaton
 
     def failing(self, together: int) -> dict[int, int]:
@@ -396,18 +403,32 @@ def difference(whole: Automaton, others: list[Automaton]) -> tuple[Automaton, fr
     return left, frozenset(place[q] for q, lost in enumerate(taken) if lost and q in place)
 
 
-def guard_ends(t: Terminal) -> None:
-    """Tells states apart by the alternatives that end there: a lexeme may not end where all their conditions forbid it."""
+def guard_ends(t: Terminal, every: int) -> None:
+    """Tells states apart by the alternatives that end there: a lexeme may not end where all their conditions forbid it.
+
+    `every`: all symbols and the end of the text.
+    """
     if not t.ends:
         return
-    order, arcs = _beside(t.automaton, [end for end, _ in t.ends])
-    guard = dict[int, int]()
+    order, arcs = _beside(t.automaton, [end.automaton for end in t.ends])
+    guard, ahead = dict[int, int](), dict[int, Ahead]()
+    known: dict[tuple[int, ...], Ahead] = {}
     for number, (p, beside) in enumerate(order):
-        forbidden = [t.ends[i][1] for i, q in beside if t.ends[i][0].final[q]]
-        if t.automaton.final[p] and forbidden:
-            guard[number] = t.guard.get(p, 0) | functools.reduce(int.__and__, forbidden)
+        own = tuple(i for i, q in beside if t.ends[i].automaton.final[q])
+        if not t.automaton.final[p] or not own:
+            continue
+        guard[number] = t.guard.get(p, 0) | functools.reduce(int.__and__, (t.ends[i].guard for i in own))
+        if any(t.ends[i].ahead for i in own):
+            if own not in known:
+                known[own] = either([_condition(t.ends[i], every) for i in own], every)
+            if known[own].undecided() or t.soonest:
+                ahead[number] = known[own]
     t.reserved = frozenset(number for number, (p, _) in enumerate(order) if p in t.reserved)
-    t.automaton, t.guard = Automaton(arcs, [t.automaton.final[p] for p, _ in order]), guard
+    t.automaton, t.guard, t.ahead = Automaton(arcs, [t.automaton.final[p] for p, _ in order]), guard, ahead
+
+
+def _condition(end: End, every: int) -> Ahead:
+    return end.ahead or Ahead([[(end.guard, FAILS), (every & ~end.guard, HOLDS)]])
 
 
 _Place: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from fsa_compile.arrays.bit_sets import disjoint, union
 from fsa_compile.grammar.frame_actions import first_symbols
-from fsa_compile.grammar.longest_match import settles
-from fsa_compile.grammar.terminals import Terminal
+from fsa_compile.grammar.lexing.longest_match import settles
+from fsa_compile.grammar.lexing.terminals import Terminal
+from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Ahead, Look, Looks
 
 MOST_GENERATIONS = 4
 """Most lexemes that are read beside an older one which may still match: how far the lexer goes back."""
@@ -27,12 +28,18 @@ class Ending(NamedTuple):
       rest: symbols before which it ends, END among them: no lexeme goes on with them.
       early: symbols with which a longer match has begun that may still fail.
       generation: of the lexeme.
+      looks: conditions that its points needed already; it says nothing of points that need others.
+      doubt: that the condition at its own end fails, which is what younger lexemes need where no symbol decides it.
+      taken: symbols that it leaves to no other lexeme.
     """
 
     places: frozenset[int]
     rest: int
     early: int
     generation: int
+    looks: Looks = NO_LOOKS
+    doubt: Look | None = None
+    taken: int = 0
 
 
 class LexemeEnds:
@@ -44,6 +51,8 @@ class LexemeEnds:
       point: terminal, its state and the place after it, of every item that is a point inside a lexeme; the terminal is -1 where
         another stack reads it.
       generation: of points that are younger than the oldest.
+      looks: of points that need conditions on what follows to come true. A lexeme is compared with those alone that need the same
+        conditions, and perhaps more: of others at most one is the text.
     """
 
     def __init__(
@@ -52,22 +61,36 @@ class LexemeEnds:
         arcs: Sequence[list[tuple[int, int]]],
         point: Mapping[int, tuple[int, int, int]],
         generation: Mapping[int, int],
+        looks: Mapping[int, Looks],
     ) -> None:
         self._terminals, self._arcs, self._point, self._generation = terminals, arcs, point, generation
+        self._looks = looks
 
     def matching(self, points: Iterable[int]) -> list[list[int]]:
-        """The points at the end of a lexeme, of this stack or of another one: by generation, then by the terminal's rank."""
-        groups: dict[tuple[int, int], list[int]] = {}
+        """The points at the end of a lexeme, of this stack or of another one: by generation, then by the terminal's rank; those
+        that need different conditions apart."""
+        groups: dict[tuple[int, int, Looks], list[int]] = {}
         for i in points:
             t, q, _ = self._point[i]
             if t >= 0 and self._terminals[t].automaton.final[q]:
-                groups.setdefault((self._generation.get(i, 0), self._terminals[t].rank), []).append(i)
-        return [groups[key] for key in sorted(groups)]
+                key = self._generation.get(i, 0), self._terminals[t].rank, self._looks.get(i, NO_LOOKS)
+                groups.setdefault(key, []).append(i)
+        return [groups[key] for key in sorted(groups, key=lambda key: key[:2])]
 
     def condition(self, i: int) -> int:
         """The symbols before which a lexeme may not end at a point."""
         t, q, _ = self._point[i]
         return self._terminals[t].guard.get(q, 0)
+
+    def ahead(self, i: int) -> Ahead | None:
+        """The condition on what follows a lexeme that ends at a point, where the next symbol may leave it undecided."""
+        t, q, _ = self._point[i]
+        return self._terminals[t].ahead.get(q)
+
+    def soonest(self, i: int) -> bool:
+        """Whether the lexeme of a point goes on only where the condition at its end fails, which it has here."""
+        t, q, _ = self._point[i]
+        return self._terminals[t].soonest and q in self._terminals[t].ahead
 
     def settling(self, points: list[int]) -> int:
         """The symbols with which points go on so that no shorter match is read any more."""
@@ -83,12 +106,20 @@ class LexemeEnds:
         """
         out, read = list[list[int]](), dict[int, None]()
         for targets in generations:
-            if new := [i for i in dict.fromkeys(targets) if i not in read]:
+            if new := [i for i in dict.fromkeys(targets) if i not in read and not self._surpassed(i, read)]:
                 out.append(new)
                 read.update(dict.fromkeys(new))
-            if self._settled(read):
+            if not self._looks and self._settled(read):
                 break
         return out
+
+    def _surpassed(self, i: int, older: Iterable[int]) -> bool:
+        """Whether one of older items is the text whatever follows, where a younger one could be."""
+        if not self._looks:
+            return False
+        looks = self._looks.get(i, NO_LOOKS)
+        beside = [j for j in older if self._looks.get(j, NO_LOOKS) <= looks]
+        return bool(beside) and self._settled(beside)
 
     def _settles(self, i: int) -> bool:
         """Whether the text that an item has read is a lexeme whatever follows, or a word that is reserved."""

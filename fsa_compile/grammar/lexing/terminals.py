@@ -9,20 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.graphs import longest_path
-from fsa_compile.arrays.sized_memo import SizedMemo
-from fsa_compile.automata import boolean as algebra
-from fsa_compile.automata.acyclic import choices_dfa
-from fsa_compile.automata.aho_corasick import text_until_automaton
 from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.automata.letter_dfa import LetterDfa
-from fsa_compile.automata.minimize import minimize
-from fsa_compile.automata.suffix_automaton import chunks_dfa
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.errors import PatternError, UnsupportedGrammarError
 from fsa_compile.grammar.grammar_tree import (  # fmt: skip
@@ -40,32 +32,44 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
     SpecialToken,
     Tempered,
 )
-from fsa_compile.languages.group_syntax import parse_with_groups
+from fsa_compile.grammar.lexing.terminal_automata import (  # fmt: skip
+    Automaton,
+    Key,
+    automaton_of,
+    behind_of,
+    byte_dfa_of,
+    ends_of,
+    parts_of,
+    widest,
+    without_empty,
+)
+from fsa_compile.grammar.lexing.text_ahead import HOLDS, Ahead, History, ahead_of, history_of
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.patterns import regex_tree as syntax_tree
-from fsa_compile.patterns.first_match import first_match
-from fsa_compile.patterns.regex_automaton import build_automaton
-from fsa_compile.patterns.trailing_guards import END_OF_TEXT, WORD_BYTES, all_words, forbidden_bytes, glued_bytes, split_guard
+from fsa_compile.patterns.leading_guards import before_of
+from fsa_compile.patterns.regex_tree import Node
+from fsa_compile.patterns.trailing_guards import (  # fmt: skip
+    END_OF_TEXT,
+    WORD_BYTES,
+    all_words,
+    forbidden_bytes,
+    glued_bytes,
+    rest_of,
+)
 from fsa_compile.unicode.code_points import NONE, CodePointSet
 
-Key: TypeAlias = "tuple[Any, ...]"
-"""A terminal expression without places and names; equal keys are equal languages."""
 
-_MOST_KEPT = 1 << 19
-"""Arcs of all automata that are kept for other grammars."""
-_FLAGS = {"i": re.I, "m": re.M, "s": re.S, "x": re.X}
-
-
-class Automaton(NamedTuple):
-    """A trimmed deterministic automaton; state 0 is initial.
+class End(NamedTuple):
+    """An alternative with a condition at its end (`trailing_guards`).
 
     Attributes:
-      arcs: per state (set of symbols, next state) pairs with disjoint sets. Sets are bit sets: of bytes, or of symbol classes.
-      final: per state whether the lexeme may end there.
+      automaton: its texts, like a terminal's.
+      guard: the symbols before which the lexeme may not end; the bit behind all symbols is the end of the text.
+      ahead: all of its conditions, where more than the next symbol decides them.
     """
 
-    arcs: list[list[tuple[int, int]]]
-    final: list[bool]
+    automaton: Automaton
+    guard: int
+    ahead: Ahead | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -80,9 +84,10 @@ class Terminal:
       start, end: a place in the grammar's text that stands for it.
       automaton: over bytes until the lexicon is closed, then over symbol classes. Never accepts the empty text.
       nullable: whether the empty text belongs to the terminal besides.
-      ends: alternatives with a condition at their end (`trailing_guards`): their automata, like `automaton`, and the symbols
-        before which the lexeme may not end; the bit behind all symbols is the end of the text.
+      ends: alternatives with a condition at their end.
       guard: by final state, symbols before which the lexeme may not end there; `longest_match` says which.
+      ahead: by final state, a condition on the text behind the lexeme that the next symbol may leave undecided.
+      begin: number of the condition on the text before it (`Lexicon.history`); -1 without one.
       failing: by final state with a condition, the symbols at which a shorter lexeme may have to be read instead.
       rank: of terminals that begin together and match the same text, the one with the least rank it is.
       ties: whether another terminal may match the same text at the same place.
@@ -97,8 +102,10 @@ class Terminal:
     end: int
     automaton: Automaton
     nullable: bool
-    ends: list[tuple[Automaton, int]] = dataclasses.field(default_factory=list)
+    ends: list[End] = dataclasses.field(default_factory=list)
     guard: dict[int, int] = dataclasses.field(default_factory=dict)
+    ahead: dict[int, Ahead] = dataclasses.field(default_factory=dict)
+    begin: int = -1
     failing: dict[int, int] = dataclasses.field(default_factory=dict)
     rank: int = 0
     ties: bool = False
@@ -109,6 +116,15 @@ class Terminal:
         """Of the rule's option; None without it."""
         return self.key[2] if self.key[0] == "tempered" else None
 
+    @property
+    def soonest(self) -> bool:
+        """Whether a lexeme ends as soon as the condition at its end holds."""
+        return (self.key[1] if self.key[0] == "tempered" else self.key)[0] == "soonest"
+
+    def doubt(self, q: int) -> int:
+        """The symbols before which it is not sure that the lexeme may end in a final state."""
+        return self.guard.get(q, 0) | (self.ahead[q].undecided() if q in self.ahead else 0)
+
 
 class Lexicon:
     """The terminals of one grammar.
@@ -118,6 +134,7 @@ class Lexicon:
       byte_class: int32[256 + T], class of every byte and special token; set by `close`.
       num_classes: their number.
       specials: token ids of the special tokens, in the order of their symbols.
+      history: which conditions at the begin of terminals hold; None without any.
     """
 
     def __init__(
@@ -133,6 +150,7 @@ class Lexicon:
         self.num_classes = 0
         self._alone: list[bool] = []
         self._bytes: list[list[list[tuple[int, int]]]] = []
+        self.history: History | None = None
         self.apart: tuple[int, ...] = ()
         """Sets of bytes that are classes, or several classes, of their own."""
 
@@ -170,13 +188,17 @@ class Lexicon:
 
     def names_special_token(self, node: Expression) -> bool:
         """Whether a special token stands in an expression or in the terminals it refers to."""
-        return any(part[0] == "special" for part in _parts(self._key(node, ())))
+        return any(part[0] == "special" for part in parts_of(self._key(node, ())))
 
     def close(self) -> None:
         """Finds the symbol classes of all terminals and writes their automata over them."""
         self._forbid()
-        automata = [a for t in self.terminals for a in (t.automaton, *(end for end, _ in t.ends))]
-        guards = [guard for t in self.terminals for _, guard in t.ends]
+        self._look_back()
+        automata = [a for t in self.terminals for a in (t.automaton, *(end.automaton for end in t.ends))]
+        guards = [end.guard for t in self.terminals for end in t.ends]
+        conditions = [end.ahead for t in self.terminals for end in t.ends if end.ahead]
+        for ahead in [*conditions, self.history.ahead] if self.history else conditions:
+            guards += [symbols for arcs in ahead.arcs for symbols, _ in arcs]
         masks = [WORD_BYTES, *self.apart, *guards, *(m for automaton in automata for arcs in automaton.arcs for m, _ in arcs)]
         sets = list(dict.fromkeys(masks))
         width = 32 + len(self.specials) // 8 + 1
@@ -194,28 +216,53 @@ class Lexicon:
         def closed_guard(guard: int) -> int:
             return of_classes[guard] | (guard >> 256 + len(self.specials)) << self.num_classes
 
+        def closed_ahead(ahead: Ahead) -> Ahead:
+            return Ahead([[(closed_guard(symbols), target) for symbols, target in arcs] for arcs in ahead.arcs])
+
+        if self.history:
+            self.history.ahead = closed_ahead(self.history.ahead)
         for t in self.terminals:
-            t.automaton, t.ends = closed(t.automaton), [(closed(end), closed_guard(guard)) for end, guard in t.ends]
+            t.automaton = closed(t.automaton)
+            t.ends = [
+                End(closed(end.automaton), closed_guard(end.guard), end.ahead and closed_ahead(end.ahead)) for end in t.ends
+            ]
 
     def _forbid(self) -> None:
-        """Finds the bytes before which terminals, or alternatives, with a condition at their end may not end."""
+        """Finds what terminals, or alternatives, with a condition at their end may not be followed by."""
         known: dict[CodePointSet, int | None] = {NONE: 0}
         automata = self._bytes = [t.automaton.arcs for t in self.terminals]
+        values = [self._values.get(token, (0, False)) for token in self.specials]
         for t in self.terminals:
-            for dfa, forbidden in _ends(t.key, self._limits, self._deadline):
+            for dfa, part in ends_of(t.key, self._limits, self._deadline):
+                forbidden = part.forbidden
                 if forbidden not in known:
                     known[forbidden] = forbidden_bytes(forbidden, automata)
-                found = known[forbidden]
-                if found is None:
-                    what = f"the condition at the end of {t.name} divides characters that begin with the same byte and may follow"
-                    fix = r"Let it speak of ASCII only: write (?a:\b), or a class such as (?![A-Za-z0-9_])."
+                found, ahead = known[forbidden], None
+                if part.ahead or found is None:
+                    ahead = ahead_of(rest_of(part), values, self._limits, self._deadline)
+                    guard = (1 << 257 + len(values)) - 1 & ~ahead.before(HOLDS) & ~ahead.undecided()
+                else:
+                    demands = forbidden[1][-1:] != () and forbidden[1][-1][1] == END_OF_TEXT
+                    more = [k for k, (first, _) in enumerate(values) if first & found or (demands and not first)]
+                    more += [len(self.specials)] * demands
+                    guard = found | sum(1 << 256 + k for k in more)
+                t.ends.append(End(without_empty(to_byte_dfa(dfa, self._limits))[0], guard, ahead))
+
+    def _look_back(self) -> None:
+        """Numbers the conditions at the begin of terminals."""
+        found: dict[str, tuple[int, Node]] = {}
+        for t in self.terminals:
+            behind = behind_of(t.key, self._limits)
+            if behind:
+                if any(first for first, _ in self._values.values()):
+                    what = f"the condition at the begin of {t.name} would look at values whose text is not known here"
+                    fix = "Remove it, or write the values as rules."
                     raise UnsupportedGrammarError(what, text=self._grammar.text, start=t.start, end=t.end, fix=fix)
-                begins = [self._values.get(token, (0, False))[0] for token in self.specials]
-                demands = forbidden[1][-1:] != () and forbidden[1][-1][1] == END_OF_TEXT
-                more = [k for k, first in enumerate(begins) if first & found or (demands and not first)]
-                more += [len(self.specials)] * demands
-                end = _without_empty(to_byte_dfa(dfa, self._limits))[0]
-                t.ends.append((end, found | sum(1 << 256 + k for k in more)))
+                before = before_of(behind)
+                t.begin, _ = found.setdefault(repr(before), (len(found), before))
+        if found:
+            before_all = [before for _, before in found.values()]
+            self.history = history_of(before_all, len(self.specials), self._limits, self._deadline)
 
     def stands_alone(self, t: int) -> bool:
         """Whether no other terminal begins with a symbol with which this one begins."""
@@ -244,7 +291,7 @@ class Lexicon:
     def ends_as_word(self, t: int) -> bool:
         """Whether the conditions at the end of a terminal forbid nothing but word characters and bytes beyond ASCII."""
         words = self.class_set(WORD_BYTES | ~((1 << 128) - 1))
-        return not any(symbols & ~words for _, symbols in self.terminals[t].ends)
+        return not any(end.guard & ~words or end.ahead for end in self.terminals[t].ends)
 
     def glued(self, t: int, state: int) -> int:
         """The symbol classes before which a keyword may not end, if terminal t goes on behind it in a state."""
@@ -255,7 +302,7 @@ class Lexicon:
             case Literal():
                 return ("literal", node.text) if not node.ignore_case else ("pattern", re.escape(node.text), "i")
             case Pattern():
-                return "ordered" if node.ordered else "pattern", node.pattern, "".join(sorted(node.flags))
+                return node.match.value, node.pattern, "".join(sorted(node.flags))
             case SpecialToken():
                 return "special", self._token_of[node.name]
             case FreeText():
@@ -289,7 +336,7 @@ class Lexicon:
                 self.specials += (key[1],)
             _, nullable = self._values.get(key[1], (0, False))
             return Automaton([[(1 << (256 + self.specials.index(key[1])), 1)], []], [False, True]), nullable
-        if any(part[0] == "special" for part in _parts(key)):
+        if any(part[0] == "special" for part in parts_of(key)):
             what = "a special token stands inside a terminal"
             fix = "Name it in a rule: a terminal is text only."
             raise UnsupportedGrammarError(what, text=self._grammar.text, start=node.start, end=node.end, fix=fix)
@@ -308,179 +355,7 @@ def terminal_dfa(grammar: Grammar, node: Reference | SpecialToken, limits: Compi
     """
     key = Lexicon(grammar, {}, limits, deadline)._key(grammar.rules[str(node.name)].body, ())
     dfa = byte_dfa_of(key, limits, deadline)
-    if dfa is None or _ends(key, limits, deadline):
+    if dfa is None or ends_of(key, limits, deadline):
         what = "it has no text" if dfa is None else "a condition on what follows cannot be kept where tokens are counted"
         raise UnsupportedGrammarError(what, text=grammar.text, start=node.start, end=node.end, fix="Change the terminal.")
     return dfa
-
-
-def widest(automaton: Automaton) -> float:
-    """Length of the longest text in symbols; infinite if there is none."""
-    longest = longest_path([[target for _, target in arcs] for arcs in automaton.arcs], 0)
-    return float("inf") if longest is None else longest
-
-
-_cache: SizedMemo[tuple[Automaton, bool]] = SizedMemo(_MOST_KEPT, lambda found: sum(map(len, found[0].arcs)))
-
-
-def automaton_of(key: Key, limits: CompileLimits, deadline: Deadline) -> tuple[Automaton, bool]:
-    """The automaton of a terminal over bytes without the empty text, and whether the empty text belongs to it."""
-    if key[0] == "tempered":
-        return automaton_of(key[1], limits, deadline)
-    if key[0] == "literal":
-        return text_automaton(key[1].encode())
-
-    def made() -> tuple[Automaton, bool]:
-        dfa = byte_dfa_of(key, limits, deadline)
-        return (Automaton([[]], [False]), False) if dfa is None or dfa.start == 0 else _without_empty(dfa)
-
-    return _cache.get((key, limits), made)
-
-
-_First: TypeAlias = "tuple[LetterDfa | None, list[tuple[LetterDfa, CodePointSet]]]"
-_first_matches: SizedMemo[_First] = SizedMemo(_MOST_KEPT, lambda found: sum(map(len, found[0].arcs)) if found[0] else 1)
-
-
-def _first_match(key: Key, limits: CompileLimits, deadline: Deadline) -> _First:
-    """`first_match` of a terminal; made once."""
-    return _first_matches.get((key, limits), lambda: first_match(_tree(key, limits), limits, deadline))
-
-
-def _ends(key: Key, limits: CompileLimits, deadline: Deadline) -> list[tuple[LetterDfa, CodePointSet]]:
-    """The alternatives of a terminal with the characters that conditions at their end forbid to follow; none without any."""
-    if key[0] in ("bounded", "tempered"):
-        return _ends(key[1], limits, deadline)
-    if key[0] == "ordered":
-        _, ends = _first_match(key, limits, deadline)
-        return ends if any(forbidden != NONE for _, forbidden in ends) else []
-    guards = split_guard(_tree(key, limits)) if key[0] == "pattern" else []
-    if all(forbidden == NONE for _, forbidden in guards):
-        return []
-    automata = [(build_automaton(tree, limits, deadline), forbidden) for tree, forbidden in guards]
-    return [(dfa, forbidden) for dfa, forbidden in automata if dfa is not None]
-
-
-def text_automaton(data: bytes) -> tuple[Automaton, bool]:
-    """The automaton of one string."""
-    n = len(data)
-    if n == 0:
-        return Automaton([[]], [False]), True
-    return Automaton([[(1 << data[i], i + 1)] for i in range(n)] + [[]], [False] * n + [True]), False
-
-
-def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
-    """The language of a terminal expression; None when it has no member."""
-    if key[0] == "tempered":
-        return byte_dfa_of(key[1], limits, deadline)
-    if key[0] == "pattern" or not any(map(_stands_alone, _parts(key))):
-        tree = _tree(key, limits)
-        if key[0] == "pattern":
-            tree = syntax_tree.Alternate([bare for bare, _ in split_guard(tree)], 0, 0)
-        dfa = build_automaton(tree, limits, deadline)
-        return None if dfa is None else to_byte_dfa(dfa, limits)
-    if key[0] == "ordered":
-        first, _ = _first_match(key, limits, deadline)
-        return None if first is None else to_byte_dfa(first, limits)
-    if key[0] == "free":
-        return _free_text(key[1], limits)
-    if key[0] == "chunks":
-        return chunks_dfa([chunk.encode() for chunk in key[1]], limits, deadline)
-    if key[0] == "bounded":
-        one, most = (byte_dfa_of(part, limits, deadline) for part in (key[1], ("pattern", f".{{0,{key[2]}}}", "s")))
-        return None if one is None or most is None else algebra.combine("&", one, most, limits, deadline)
-    if key[0] in ("sequence", "choice"):
-        whole: ByteDfa | None = None
-        for part in key[1:]:
-            one = byte_dfa_of(part, limits, deadline)
-            if one is None or whole is None:
-                if key[0] == "sequence" and one is None:
-                    return None
-                whole = whole or one
-            else:
-                whole = algebra.combine("+" if key[0] == "sequence" else "|", whole, one, limits, deadline)
-        return whole
-    return _repeated_free_text(key, limits, deadline)
-
-
-def _stands_alone(part: Key) -> bool:
-    """Whether a part of a terminal is compiled without the others: conditions of a shortest match do not see what follows it."""
-    return part[0] in ("free", "chunks", "bounded", "ordered") or (part[0] == "pattern" and part[1].startswith("(?!"))
-
-
-def _repeated_free_text(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
-    _, part, low, high = key
-    if high is None:
-        raise PatternError(
-            "free text cannot be repeated without bound inside a terminal", pattern="", start=0, fix="Repeat it in a rule."
-        )
-    empty = choices_dfa([b""], limits, deadline)
-    one = byte_dfa_of(part, limits, deadline)
-    if one is None:
-        return empty if low == 0 else None
-    whole = empty
-    optional = algebra.combine("|", one, empty, limits, deadline)
-    for i in range(high):
-        whole = algebra.combine("+", whole, one if i < low else optional, limits, deadline)
-    return whole
-
-
-def _free_text(until: tuple[str, ...], limits: CompileLimits) -> ByteDfa:
-    """Texts with a trigger at their end and nowhere before."""
-    return to_byte_dfa(minimize(text_until_automaton(until, limits)), limits)
-
-
-def _tree(key: Key, limits: CompileLimits) -> syntax_tree.Node:
-    """The expression as one pattern tree."""
-    match key[0]:
-        case "literal":
-            return syntax_tree.Text(key[1], 0, 0) if key[1] else syntax_tree.Concat([], 0, 0)
-        case "pattern" | "ordered":
-            flags = 0
-            for letter in key[2]:
-                flags |= int(_FLAGS[letter])
-            return parse_with_groups(key[1], flags, limits)
-        case "sequence":
-            return syntax_tree.Concat([_tree(part, limits) for part in key[1:]], 0, 0)
-        case "choice":
-            return syntax_tree.Alternate([_tree(part, limits) for part in key[1:]], 0, 0)
-        case _:
-            return syntax_tree.Repeat(_tree(key[1], limits), key[2], key[3], 0, 0)
-
-
-def _parts(key: Key) -> Iterable[Key]:
-    """The expression and everything inside it."""
-    todo = [key]
-    while todo:
-        one = todo.pop()
-        yield one
-        if one[0] in ("sequence", "choice"):
-            todo += one[1:]
-        elif one[0] in ("repeat", "bounded", "tempered"):
-            todo.append(one[1])
-
-
-def _without_empty(dfa: ByteDfa) -> tuple[Automaton, bool]:
-    """The automaton without the empty text; the initial state first."""
-    full = dfa.table if dfa.identity_classes else dfa.table[:, dfa.byte_class]
-    nullable = bool(dfa.final[dfa.start])
-    number = {dfa.start: 0}
-    arcs: list[list[tuple[int, int]]] = []
-    final: list[bool] = []
-    again = nullable and bool((full == dfa.start).any())  # then the initial state stays final for those who come back
-    order = [dfa.start]
-    for q in order:
-        row, out = full[q], []
-        for target in dict.fromkeys(row.tolist()):
-            if not target:
-                continue
-            symbols = int.from_bytes(np.packbits(row == target, bitorder="little").tobytes(), "little")
-            if target not in number or (again and target == dfa.start and number[target] == 0):
-                number[target] = len(order)
-                order.append(target)
-            out.append((symbols, number[target]))
-        arcs.append(out)
-        final.append(bool(dfa.final[q]))
-    final[0] = False
-    if nullable and not arcs[0]:
-        return Automaton([[]], [False]), True
-    return Automaton(arcs, final), nullable

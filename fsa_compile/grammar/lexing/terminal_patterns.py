@@ -20,6 +20,7 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
     Embedded,
     Expression,
     Literal,
+    Match,
     Pattern,
     Reference,
     Repeat,
@@ -31,11 +32,11 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
 from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
 from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
 from fsa_compile.patterns.first_match import empty_rounds, tried_in_order
-from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Text, has_lazy_loop, widths
+from fsa_compile.patterns.leading_guards import split_begin
+from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Concat, Look, Node, has_lazy_loop, widths
 from fsa_compile.patterns.regex_tree import Repeat as Loop
 from fsa_compile.patterns.shortest_match import MOST_ALTERNATIVES, alternatives, optional_end, shortest
-from fsa_compile.patterns.trailing_guards import first_character, split_guard
-from fsa_compile.unicode.code_points import NONE
+from fsa_compile.patterns.trailing_guards import condition_at_edge, edge, first_character, split_guard
 
 MAX_HEIGHT = 200
 """Largest number of levels of a terminal's expression, other terminals written out."""
@@ -221,9 +222,12 @@ class _Terminals:
         if lazy and empty_rounds(tree):
             fix = "Let each round of the loop read something, such as + for *."
             self.source.unsupported("a loop repeats what a lazy loop lets be empty", body.start, body.end, fix=fix)
+        whole, tree = tree, split_begin(tree)[0] if self.lazy else tree
         if lazy and tried_in_order(tree, self.source.limits):
-            return Pattern(self.checked_length(pattern), body.start, body.end, flags, ordered=True)
-        for bare, _ in split_guard(tree) if self.lazy and not lazy else [(tree, NONE)]:
+            return Pattern(self.checked_length(pattern), body.start, body.end, flags, Match.FIRST)
+        if lazy and _soonest(tree):
+            return Pattern(self.checked_length(pattern), body.start, body.end, flags, Match.SOONEST)
+        for bare in [part.bare for part in split_guard(tree)] if self.lazy and not lazy else [whole]:
             self.refuse_outlook(bare, body)
         if lazy:
             return self.shortened(pattern, flags, body)
@@ -262,7 +266,7 @@ class _Terminals:
             has_lazy_loop(tail[0])
             or any(isinstance(node, Look | Anchor | Atomic) for node in tail)
             or any(first_character(node.item) is None for node in ahead)
-            or _condition_at_edge(head[0], leading=False)
+            or condition_at_edge(head[0], leading=False)
         ):
             return pattern, ""
         return pattern[:cut], pattern[cut:]
@@ -283,7 +287,7 @@ class _Terminals:
 
     def refuse_outlook(self, tree: Node, body: Expression) -> None:
         """Refuses conditions that would look at the text before or after a lexeme."""
-        if _condition_at_edge(tree, leading=True) or _condition_at_edge(tree, leading=False):
+        if condition_at_edge(tree, leading=True) or condition_at_edge(tree, leading=False):
             fix = (
                 "Remove it: a terminal is matched as long as can be, so that a keyword never ends inside a longer name. (Where "
                 "a terminal ends may stand \\b after a word character, or a lookahead for one character.)"
@@ -349,53 +353,22 @@ def _is_delicate(tree: Node, lazy: bool) -> bool:
     return (lazy and has_lazy_loop(tree)) or any(isinstance(node, Look | Anchor) for node in _below(tree))
 
 
-def _nullable(tree: Node) -> bool:
-    """Whether a node may match the empty text, conditions taken to hold."""
-    match tree:
-        case Text(text=text):
-            return not text
-        case Chars():
-            return False
-        case Concat(items=items):
-            return all(map(_nullable, items))
-        case Alternate(branches=branches):
-            return any(map(_nullable, branches))
-        case Loop(item=item, low=low):
-            return low == 0 or _nullable(item)
-        case Atomic(item=item):
-            return _nullable(item)
-    return True
+def _soonest(tree: Node) -> bool:
+    """Whether the first match of a tree is the shortest one behind which the condition at its end holds.
 
-
-def _edge(tree: Node, *, leading: bool) -> list[Node]:
-    """All nodes that may stand at the beginning (or else the end) of a match."""
-    out, todo = [], [tree]
-    while todo:
-        node = todo.pop()
-        out.append(node)
-        match node:
-            case Concat(items=items):
-                for item in items if leading else reversed(items):
-                    todo.append(item)
-                    if not _nullable(item):
-                        break
-            case Alternate(branches=branches):
-                todo += branches
-            case Loop(item=item) | Atomic(item=item):
-                todo.append(item)
-    return out
-
-
-def _condition_at_edge(tree: Node, *, leading: bool) -> bool:
-    outward = ("text start", "line start") if leading else ("text end", "line end", "end or final newline")
-    for node in _edge(tree, leading=leading):
-        match node:
-            case Look(behind=behind) if behind == leading:
-                return True
-            case Anchor(kind=kind) if kind in outward or kind.endswith("word boundary"):
-                return True
-    return False
+    So it is where loops are lazy and read a character in each round, and all else is of one length.
+    """
+    parts = split_guard(tree)
+    nodes = _below(parts[0].bare)
+    loops = [node for node in nodes if isinstance(node, Loop) and node.low != node.high]
+    return (
+        len(parts) == 1
+        and bool(parts[0].ahead)
+        and all(node.lazy and widths(node.item) == (1, 1) for node in loops)
+        and all(len({widths(branch) for branch in node.branches}) == 1 for node in nodes if isinstance(node, Alternate))
+        and not any(isinstance(node, Look | Anchor | Atomic) for node in nodes)
+    )
 
 
 def _greedy_at_end(tree: Node) -> bool:
-    return any(isinstance(node, Loop) and not node.lazy and node.low != node.high for node in _edge(tree, leading=False))
+    return any(isinstance(node, Loop) and not node.lazy and node.low != node.high for node in edge(tree, leading=False))
