@@ -288,7 +288,7 @@ class _Reading:
         behind = (int(kinds[self.symbols[i]]) for i in range(at, len(self.symbols)))
         following = itertools.chain(behind, [self.lexicon.num_classes])
         if state in terminal.ahead:
-            return terminal.ahead[state].holds(following)
+            return terminal.ahead[state].met_by(following)
         return not terminal.guard.get(state, 0) >> next(following) & 1
 
     def _value_ends(self, number: int, at: int) -> Iterator[int]:

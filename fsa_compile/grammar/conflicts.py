@@ -93,7 +93,7 @@ def narrowing(builder: FrameBuilder) -> dict[int, int]:
     out = {c: mask for c, mask in builder.too_far.items() if c in reached}
     for c in builder.early.keys() & reached:
         for ending in builder.endings(c):
-            unread = union(_calls_at(builder, p) if builder.back else builder.readable_at(p) for p in ending.places)
+            unread = union(_calls_at(builder, p) if builder.back else builder.readable_at(p) for p in ending.early_places)
             if unread & ending.early:
                 out[c] = out.get(c, 0) | unread & ending.early
     waiting: dict[frozenset[int], list[int]] = {}
@@ -115,7 +115,7 @@ def narrowing(builder: FrameBuilder) -> dict[int, int]:
 
     for c, callees in builder.reached:
         for ending in builder.endings(c) if c in builder.early else ():
-            ended = frozenset(builder.ends[p] for p in ending.places if builder.ends[p] > 0)
+            ended = frozenset(builder.ends[p] for p in ending.early_places if builder.ends[p] > 0)
             after = ending.early and read_after(ended, callees) & ending.early
             if after:
                 out[c] = out.get(c, 0) | after

@@ -13,7 +13,7 @@ from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.grammar.frame_actions import Call, Shadow, first_symbols
 from fsa_compile.grammar.lexing.lexeme_ends import LexemeEnds
 from fsa_compile.grammar.lexing.longest_match import called_terminals, closed_frames, first_and_last
-from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Ahead, Look, Looks, further
+from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Look, Looks, further
 from fsa_compile.grammar.transition_network import Network
 
 
@@ -126,7 +126,7 @@ class FrameItems:
         """The item inside a lexeme; a lexeme that cannot go on is at its end."""
         pending: list[tuple[int, int]] = []
         first = self._reached_point(t, q, target, pending)
-        terminal, ended = self.lexicon.terminals[t], list[tuple[int, Ahead]]()
+        terminal, ended = self.lexicon.terminals[t], list[tuple[int, Look]]()
         while pending:  # a lexeme may be thousands of characters long
             item, at = pending.pop()
             self.arcs[item] = [(s, self._reached_point(t, r, target, pending)) for s, r in terminal.automaton.arcs[at]]
@@ -136,17 +136,17 @@ class FrameItems:
             self._end_soon(ended)
         return first
 
-    def _end_soon(self, ended: list[tuple[int, Ahead]]) -> None:
+    def _end_soon(self, ended: list[tuple[int, Look]]) -> None:
         """Lets lexemes that may end go on only where the condition at their end fails."""
         copies: list[int] = []
         further = [
             [
                 (both, self._looking_at(target, left, copies))
                 for symbols, target in self.arcs[item]
-                for possible, left in self.further(frozenset([Look(ahead, 0, False)]))
+                for possible, left in self.further(frozenset([look.opposite]))
                 if (both := symbols & possible)
             ]
-            for item, ahead in ended
+            for item, look in ended
         ]
         for (item, _), arcs in zip(ended, further, strict=True):
             self.arcs[item] = arcs

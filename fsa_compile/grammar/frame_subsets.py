@@ -41,7 +41,7 @@ from fsa_compile.grammar.frame_actions import (  # fmt: skip
 from fsa_compile.grammar.frame_items import FrameItems
 from fsa_compile.grammar.lexing.competing_lexemes import competitor_sets
 from fsa_compile.grammar.lexing.lexeme_ends import MOST_GENERATIONS, Ending
-from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Look, Looks
+from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Looks
 from fsa_compile.grammar.rule_automata import Loop
 from fsa_compile.grammar.transition_network import Network
 from fsa_compile.limits import CompileLimits, Deadline
@@ -147,16 +147,19 @@ class FrameBuilder(FrameItems):
         out = list[Ending]()
         for points in self.lexemes.matching(going):
             after = [self.after[i] for i in points if self.after[i] >= 0]
-            ahead = self.lexemes.ahead(points[0])
-            doubt = Look(ahead, 0, False) if ahead else None
+            look = self.lexemes.ahead(points[0])
+            doubt = look.opposite if look else None
             ending = Ending(frozenset(after), left, 0, self.generation.get(points[0], 0), self.looks_of(points[0]), doubt)
-            out.append(self._ending(c, ending, union(self.lexemes.condition(i) for i in points), out, going))
+            forbidden = union(self.lexemes.condition(i) for i in points)
+            out.append(self._ending(c, ending, forbidden, out, going, self.lexemes.follow(points[0])))
         for looks in dict.fromkeys(map(self.looks_of, sorted(held))):
             places = frozenset(p for p in held if self.looks_of(p) == looks)
-            out.append(self._ending(c, Ending(places, left, 0, MOST_GENERATIONS, looks), 0, out, going))
+            out.append(self._ending(c, Ending(places, left, 0, MOST_GENERATIONS, looks), 0, out, going, -1))
         return out
 
-    def _ending(self, c: int, ending: Ending, forbidden: int, before: list[Ending], going: list[int]) -> Ending:
+    def _ending(
+        self, c: int, ending: Ending, forbidden: int, before: list[Ending], going: list[int], follow: int
+    ) -> Ending:
         """An ending before symbols that conditions allow, and that lexemes before it leave, while others may go on.
 
         Args:
@@ -164,22 +167,32 @@ class FrameBuilder(FrameItems):
           forbidden: symbols before which its own condition forbids it.
           before: endings of older lexemes, and of terminals that win.
           going: all points of the control.
+          follow: symbols that something may begin with then, and END.
         """
         older = [x for x in before if x.looks <= ending.looks]
         left = ending.rest & ~forbidden & ~union(x.taken for x in older)
-        doubts = [x.doubt for x in older if x.doubt]
-        own = [ending.doubt._replace(holds=True)] if ending.doubt else []
-        looks = ending.looks.union(doubts, own)
-        places = frozenset(self.looking(p, looks) for p in ending.places) if looks else ending.places
+        more = [x.doubt for x in older if x.doubt] + ([ending.doubt.opposite] if ending.doubt else [])
+        looks = ending.looks.union(more)
         allowed = left & union(symbols for symbols, _ in self.further(looks)) if looks else left
         within = [i for i in going if self.generation.get(i, 0) <= ending.generation and self.looks_of(i) <= ending.looks]
         soon = [i for i in within if self.looks and self.lexemes.soonest(i)]  # they go on where the condition at their end fails
         on = first_symbols(self.arcs[i] for i in within if i not in soon)
-        if soon and not (ending.doubt and {self.lexemes.ahead(i) for i in soon} == {ending.doubt.ahead}):
+        if soon and not (ending.doubt and {self.lexemes.ahead(i) for i in soon} == {ending.doubt.opposite}):
             self.too_far[c] = self.too_far.get(c, 0) | first_symbols(self.arcs[i] for i in soon) & allowed & self.every
+        taken, allowed = left & ~ending.doubt.undecided() if ending.doubt else left, allowed & follow
         early = on & allowed & ~self.lexemes.settling(within) if on & allowed else 0
-        taken = left & ~ending.doubt.ahead.undecided() if ending.doubt else left
-        return ending._replace(places=places, rest=allowed & ~on, early=early, taken=taken)
+        rest = allowed & ~on
+        open_ones = ending.looks.union(look for look in more if look.undecided() & rest)
+        return ending._replace(
+            places=self._looking_ahead(ending.places, open_ones),
+            rest=rest,
+            early=early,
+            taken=taken,
+            early_places=self._looking_ahead(ending.places, looks) if early else frozenset(),
+        )
+
+    def _looking_ahead(self, places: frozenset[int], looks: Looks) -> frozenset[int]:
+        return frozenset(self.looking(p, looks) for p in places) if looks else places
 
     def after_call(self, ended: frozenset[int], symbol: int) -> set[int]:
         """The places after callees that have ended and that a stack symbol waits for."""
@@ -259,14 +272,14 @@ class FrameBuilder(FrameItems):
         for i in self.going(c):
             generation, looks = self.generation.get(i, 0), self.looks_of(i)
             older = [x for x in endings if x.generation < generation and x.looks <= looks]
-            ended = union(x.rest | x.early for x in older if not x.doubt)
+            ended = union(x.taken for x in older)
             i = self.looking(i, [x.doubt for x in older if x.doubt])
             moves += [(mask & self.sets[c][1] & ~ended, Young(q, generation) if generation else q) for mask, q in self.arcs[i]]
         calls: list[tuple[int, Any]] = []
-        for p, rest, early in [(p, x.rest, x.early) for x in endings for p in x.places]:
+        for p, early in [(p, x.early) for x in endings for p in x.early_places] if self.back else ():
+            moves += [(mask & early, Young(target, _NEXT)) for mask, target in self.arcs[p]]
+        for p, rest in [(p, x.rest) for x in endings for p in x.places]:
             moves += [(mask & rest, target) for mask, target in self.arcs[p]]
-            if early and self.back:
-                moves += [(mask & early, Young(target, _NEXT)) for mask, target in self.arcs[p]]
             moves += [(mask & rest, Begin(target)) for mask, target in self.begins.get(p, ())]
             calls += [(mask & rest, call) for mask, call in self.calls[p]]
         if early := union(x.early for x in endings):

@@ -27,10 +27,10 @@ class Literal:
 
 
 class Match(enum.Enum):
-    """Which match of a pattern the lexeme is: the longest; the first when alternatives and loops are tried in order
-    (`first_match`); or the shortest behind which the condition at its end holds."""
+    """Which match of a pattern the lexeme is: the longest, with conditions that see the lexeme alone, or the text around it; the
+    first when alternatives and loops are tried in order (`first_match`); or the shortest behind which conditions hold."""
 
-    LONGEST, FIRST, SOONEST = "pattern", "ordered", "soonest"
+    LONGEST, LOOKING, FIRST, SOONEST = "pattern", "looking", "ordered", "soonest"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ some lexeme can begin with it. A condition that says more (`/[0-9]+(?![.][0-9])/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Repeat, Text
-from fsa_compile.unicode.code_points import ANY, NONE, CodePointSet, complement, intersection, interval, single, union
+from fsa_compile.unicode.code_points import NONE, CodePointSet, complement, intersection, interval, single, union
 from fsa_compile.unicode.properties import category
 
 Arcs = Sequence[tuple[int, int]]
@@ -27,71 +26,6 @@ _ASCII, _DOLLAR = (1 << 0x80) - 1, 1 << ord("$")
 _LEADS = [(b, interval(b - 0xC0 << 6, (b - 0xBF << 6) - 1)) for b in range(0xC2, 0xE0)]
 _LEADS += [(b, interval(max(b - 0xE0 << 12, 0x800), (b - 0xDF << 12) - 1)) for b in range(0xE0, 0xF0)]
 _LEADS += [(b, interval(max(b - 0xF0 << 18, 0x10000), min((b - 0xEF << 18) - 1, 0x10FFFF))) for b in range(0xF0, 0xF5)]
-
-
-class Ended(NamedTuple):
-    """An alternative of a terminal: its tree without the conditions at its end, and these.
-
-    Attributes:
-      bare: the tree.
-      forbidden: characters that may not follow; the end of the text is `END_OF_TEXT`.
-      ahead: further conditions on what follows, all of which must hold.
-    """
-
-    bare: Node
-    forbidden: CodePointSet
-    ahead: tuple[Look | Anchor, ...] = ()
-
-
-def split_guard(tree: Node) -> list[Ended]:
-    """A terminal's tree without the conditions at its end, and what they say of the text that follows.
-
-    Conditions of other kinds stay where they are, and nothing is forbidden.
-
-    Returns:
-      a part of the tree for each set of conditions: alternatives may end in conditions of their own.
-    """
-    match tree:
-        case Alternate(branches=branches):
-            found: dict[tuple[CodePointSet, tuple[int, ...]], tuple[Ended, list[Node]]] = {}
-            for part in (part for branch in branches for part in split_guard(branch)):
-                found.setdefault((part.forbidden, tuple(map(id, part.ahead))), (part, []))[1].append(part.bare)
-            return [part._replace(bare=Alternate(bares, tree.start, tree.end)) for part, bares in found.values()]
-        case Concat(items=[*items, last]):
-            before = Concat(items, tree.start, tree.end)
-            forbids = forbidden_next(last, before)
-            if forbids is not None:
-                return [part._replace(forbidden=union(forbids, part.forbidden)) for part in split_guard(before)]
-            if (isinstance(last, Look) and not last.behind and not condition_at_edge(last.item, leading=True)) or (
-                isinstance(last, Anchor) and last.kind in _ENDS
-            ):
-                return [part._replace(ahead=(*part.ahead, last)) for part in split_guard(before)]
-            if isinstance(last, Anchor) and last.kind.endswith("word boundary"):
-                return [
-                    Ended(Concat([part.bare, behind], tree.start, tree.end), union(forbids, part.forbidden), part.ahead)
-                    for part in split_guard(before)
-                    for behind, forbids in _sides_of(last)
-                ]
-            return [part._replace(bare=Concat([*items, part.bare], tree.start, tree.end)) for part in split_guard(last)]
-    return [Ended(tree, NONE)]
-
-
-def _sides_of(boundary: Anchor) -> list[tuple[Look, CodePointSet]]:
-    """What may stand before a boundary, and what it forbids to follow that: a word character, or none."""
-    outside = union(complement(boundary.word), single(END_OF_TEXT))
-    forbids = (boundary.word, outside) if boundary.kind == "word boundary" else (outside, boundary.word)
-    return [(Look(Chars(boundary.word, 0, 0), True, negative, 0, 0), forbids[negative]) for negative in (False, True)]
-
-
-def rest_of(part: Ended) -> Node:
-    """A tree of the texts that may follow an alternative, up to the end of the whole text."""
-    forbidden: list[Node] = []
-    characters = intersection(part.forbidden, ANY)
-    if characters != NONE:
-        forbidden.append(Look(Chars(characters, 0, 0), False, True, 0, 0))
-    if part.forbidden[1] and part.forbidden[1][-1][1] == END_OF_TEXT:
-        forbidden.append(Look(Chars(ANY, 0, 0), False, False, 0, 0))
-    return Concat([*forbidden, *part.ahead, Repeat(Chars(ANY, 0, 0), 0, None, 0, 0)], 0, 0)
 
 
 def nullable(tree: Node) -> bool:

@@ -262,6 +262,22 @@ RIGHT: tuple[GrammarCase, ...] = (
         ("end", "a.if", "a.", ""),
     ),
     GrammarCase(
+        "conditions on the text around terminals",
+        "lark",
+        r"""
+        start: range ("," range)* ("," KEY "=" range)*
+        range: number (".." number)?
+        number: INT | FLOAT | REF
+        INT: /[0-9]+(?![.][0-9])/
+        FLOAT: /[0-9]+[.][0-9]+/
+        REF: /\b[a-z]+(?! *=)/
+        KEY.1: /(?<=,)[a-z]+(?= *=)/
+        %ignore " "
+        """,
+        ("1..5", "1.5..7", "a..b,c", "1,a=2.5", "x,y =z..1", "1 ..2"),
+        ("1.", "a=1", "1, a=2", "1.5.5", "1,a", "1,a==2")[:4],
+    ),
+    GrammarCase(
         "a character that must follow, and rules of one line",
         "lark",
         r"""
@@ -393,7 +409,7 @@ WRONG: tuple[GrammarCase, ...] = (
     GrammarCase("terminal that uses a rule", "lark", 'start: PAIR\nPAIR: item "," item\nitem: "x"', error=GrammarSyntaxError, words=("PAIR uses the rule item", "lower case", "upper case")),
     GrammarCase("regular expression with a mistake", "lark", "start: WORD\nWORD: /[a-z+/", error=GrammarSyntaxError, words=("line 2, column 8", "never closed")),
     GrammarCase("back-reference", "lark", r"start: /(['x])a\1/", error=UnsupportedGrammarError, words=("back-reference", "line 1")),
-    GrammarCase("boundary at the beginning of a keyword", "lark", r"start: /\bif/ /[a-z]+/", error=UnsupportedGrammarError, words=("edge of this terminal", "Remove it")),
+    GrammarCase("different conditions at the begin of alternatives", "lark", "start: /[abc]/ /(?<!a)b|(?<!b)c/", error=UnsupportedGrammarError, words=("different texts before them", "Make terminals of the alternatives")),
     GrammarCase("counts the wrong way round", "lark", 'start: "a"~5..2', error=GrammarSyntaxError, words=("5 exceeds", "2 to 5")),
     GrammarCase("braces for counts", "lark", 'start: word{2,5}\nword: "x"', error=GrammarSyntaxError, words=("~2..5",)),
     GrammarCase("import from a file", "lark", "%import .types.NAME\nstart: NAME", error=UnsupportedGrammarError, words=("types.NAME", "copy")),

@@ -74,7 +74,45 @@ def random_lazy_terminal(rng: random.Random) -> Terminal:
     return pattern, lambda text, at: [found.end() for found in [match(text, at)] if found and found.end() > at]
 
 
-@pytest.mark.parametrize("terminal", [random_terminal, random_lazy_terminal])
+def random_condition(rng: random.Random) -> str:
+    """Most often none, or what must or must not stand before or behind a place."""
+    kind, sign = rng.random(), rng.choice("=!")
+    if kind < 0.04:
+        return f"(?<{sign}{rng.choice([*LETTERS, '[<>]'])})"
+    return f"(?{sign}{random_pattern(rng)}{'$' if rng.random() < 0.1 else ''})" if kind < 0.16 else ""
+
+
+def random_looking_pattern(rng: random.Random, depth: int = 2) -> str:
+    """A pattern with conditions anywhere."""
+    kind = rng.random()
+    if not depth or kind < 0.3:
+        return random_condition(rng) + rng.choice([*LETTERS, "[<>]", "[>=]"]) + random_condition(rng)
+    one = random_looking_pattern(rng, depth - 1)
+    if kind < 0.65:
+        return one + random_looking_pattern(rng, depth - 1)
+    if kind < 0.9:
+        return f"(?:{one}){'?' if kind < 0.8 else '+'}"
+    return f"(?:{one}|{random_looking_pattern(rng, depth - 1)})"
+
+
+def random_looking_terminal(rng: random.Random) -> Terminal:
+    """A pattern whose conditions look around the lexeme, matched longest; never empty."""
+    begin = f"(?<{rng.choice('=!')}{rng.choice([*LETTERS, '[<>]', '<=', '[^<]>'])})" if rng.random() < 0.25 else ""
+    begin = begin if rng.random() < 0.9 else "^"
+    while True:
+        bare = random_looking_pattern(rng)
+        if not any(re.match(rf"{bare}(?=[\s\S]{{{len(text)}}}\Z)", text) for text in ["", *LETTERS, "<>", "><", "==", "<=>"]):
+            break
+    pattern = f"{begin}(?:{bare})" if "|" in bare else begin + bare
+
+    def ends(text: str, at: int) -> list[int]:
+        all_ends = range(at + 1, len(text) + 1)
+        return [end for end in all_ends if re.compile(rf"{pattern}(?=[\s\S]{{{len(text) - end}}}\Z)").match(text, at)]
+
+    return pattern, ends
+
+
+@pytest.mark.parametrize("terminal", [random_terminal, random_lazy_terminal, random_looking_terminal])
 def test_random_grammars_are_read_as_a_lexer_with_re_reads_them(terminal, exhaustive):
     seen: Counter[object] = Counter()
     for seed in range(6_000 if exhaustive else 80):
@@ -95,8 +133,8 @@ def test_random_grammars_are_read_as_a_lexer_with_re_reads_them(terminal, exhaus
             taken = machine.accepts(text.encode())
             assert rules.accepts(text) == taken, (seed, text, rules.written())
             seen[taken] += 1
-    assert min(seen[True], seen[False]) > 3_000
-    assert sum(count for kind, count in seen.items() if isinstance(kind, str)) < seen.total() / 2_000  # few are refused
+    assert min(seen[True], seen[False]) > 2_000
+    assert sum(count for kind, count in seen.items() if isinstance(kind, str)) < seen.total() / 1_000  # few are refused
 
 
 @pytest.mark.parametrize(
@@ -106,6 +144,17 @@ def test_random_grammars_are_read_as_a_lexer_with_re_reads_them(terminal, exhaus
         ("start: T R?\nT: /bc(?![ac])|b(?!b)/\nR: /b|ca/", "bca bcb bb b bcca bc"),
         ('start: (NAME | NUMBER)+ ";"\nNUMBER: /[0-9]+(?![a-z])/\nNAME: /[a-z]+/', "12; 1a; 12a; a12; a1b;"),
         ('start: (WORD | call)+\ncall: CALLED "(" ")"\nWORD: /[a-z]+(?![a-z(])/\nCALLED.1: /[a-z]+(?![a-z])/', "ab( ab() abcd() ab()ab() ()"),
+        ('start: (INT | FLOAT | "..")+\nINT: /[0-9]+(?![.][0-9])/\nFLOAT: /[0-9]+[.][0-9]+/', "1..5 1.5 12..3 1.2.3 1. 1...2 1.23..4"),
+        ('start: "(" arg ("," arg)* ")"\narg: (KEY "=")? NAME\nKEY.1: /[a-z]+(?=_*=)/\nNAME: /[a-z]+/\n%ignore "_"', "(a) (a_=b,c) (ab_) (a=b_,c=d) (a=) (a_b)"),
+        ('start: x ".." x | x\nx: INT | "(" x ")"\nINT: /[0-9]+(?![.][0-9])/', "1..5 (1)..2 (1)..(3) 1.5 (1.5) (1..2)"),
+        ('start: "{" pair ("," pair)* "}"\npair: KEY ":" value\nvalue: TEXT | start\nKEY: /"[a-z]*"(?=_*:)/\nTEXT: /"[a-z]*"(?!_*:)/\n%ignore "_"',
+         '{"a":"b"} {"a"_:_"b"} {"a":{"b":"c"}} {"a":"b":"c"} {"a"}'),
+        ('start: (IF | NAME | "-" | NUM)+\nIF.2: /\\bif\\b/\nNAME: /[a-z]+/\nNUM: /[0-9]+/\n%ignore "_"', "if ifx 1if if1 1_if if-if a_if 1ifx"),
+        ('start: (NAME | ".")+\nNAME: /(?!if\\b)[a-z]+/', "if a if. .if ifx a.if.b i.f iff"),
+        ('start: T "b"?\nT: /(?!ab)a|(?=abb)ab/', "a ab abb abbb"),
+        ('start: (A | B)+\nA: /(?<!b)aa/\nB: /[ab]/', "a aa ba baa aaa baaa abaa"),
+        ('start: (TEXT | tag)*\ntag: "{{" /[a-z]+/ "}}"\nTEXT: /(?!\\{\\{).+?(?=\\{\\{|$)/', "a {{x}} a{{x}}b a{b {{x}}{{y}} a{{{x}} {{ a}}b {{x}}}} a{{b}}{"),
+        ('start: A B?\nA: /<.*?>(?=xy|$)/\nB: /xyz/', "<a> <a>xyz <a>x>xyz <>>xyz <a>xz <a>xy>"),
         ('start: (SOFT | NAME) "(" ")" | SOFT NAME\nSOFT.1: /print(?![(])/\nNAME: /[a-z]+/\n%ignore " "', "print() print x prin() print( )"),
     ],
 )  # fmt: skip

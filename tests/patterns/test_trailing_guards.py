@@ -13,8 +13,7 @@ from oracles.earley import Recogniser
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
-from fsa_compile.patterns.python_syntax import parse
-from fsa_compile.patterns.trailing_guards import WORD_BYTES, forbidden_bytes, split_guard
+from fsa_compile.patterns.trailing_guards import forbidden_bytes
 from fsa_compile.unicode.code_points import NONE, interval
 
 
@@ -133,45 +132,6 @@ def test_alternatives_are_matched_longest() -> None:
 def test_without_a_lexer_they_are_refused() -> None:
     with pytest.raises(UnsupportedGrammarError, match="say in the rules what may follow"):
         parse_lark(r"start: /if\b/", mode="characters")
-
-
-@pytest.mark.parametrize(
-    ("pattern", "forbidden"),
-    [
-        (r"ab(?![x-z])", "xyz"),
-        ("a(?!x)|b(?!x)", "x"),
-        ("a(?!x+|y)", "xy"),
-        (r"a(?a:\b)", "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"),
-    ],
-)
-def test_split_guard(pattern: str, forbidden: str) -> None:
-    (part,) = split_guard(parse(pattern))
-    tree, (ascii_, wide) = part.bare, part.forbidden
-    assert "".join(chr(b) for b in range(128) if ascii_ >> b & 1) == forbidden
-    assert not wide
-    assert not part.ahead
-    assert "Look" not in repr(tree)
-    assert "Anchor" not in repr(tree)
-
-
-@pytest.mark.parametrize("pattern", ["a(?!xy)", "a(?!x*)", "(?:a|-)(?=x+y)", "a$"])
-def test_conditions_on_more_than_a_character_are_kept(pattern: str) -> None:
-    (part,) = split_guard(parse(pattern))
-    assert len(part.ahead) == 1
-    assert part.forbidden == NONE
-    assert "Look" not in repr(part.bare)
-
-
-def test_alternatives_with_conditions_of_their_own() -> None:
-    found = split_guard(parse("a(?!x)|b(?:c(?!y)|d)|e(?!x)|f(?!gh)"))
-    assert {(part.forbidden[0], len(part.ahead)) for part in found} == {(1 << ord("x"), 0), (1 << ord("y"), 0), (0, 0), (0, 1)}
-    assert not any("Look" in repr(part.bare) for part in found)
-
-
-def test_a_boundary_behind_characters_of_both_kinds_is_two_alternatives() -> None:
-    inside, outside = split_guard(parse(r"[a-]+(?a:\b)"))
-    assert inside.forbidden == (WORD_BYTES, ())
-    assert outside.forbidden[0] == (1 << 128) - 1 & ~WORD_BYTES
 
 
 def test_forbidden_bytes_of_wide_characters() -> None:

@@ -14,7 +14,7 @@ from fsa_compile.arrays.bit_sets import disjoint, union
 from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.lexing.longest_match import settles
 from fsa_compile.grammar.lexing.terminals import Terminal
-from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Ahead, Look, Looks
+from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Look, Looks
 
 MOST_GENERATIONS = 4
 """Most lexemes that are read beside an older one which may still match: how far the lexer goes back."""
@@ -25,6 +25,7 @@ class Ending(NamedTuple):
 
     Attributes:
       places: one place per terminal that it may be.
+      early_places: the same before the symbols in `early`.
       rest: symbols before which it ends, END among them: no lexeme goes on with them.
       early: symbols with which a longer match has begun that may still fail.
       generation: of the lexeme.
@@ -40,6 +41,7 @@ class Ending(NamedTuple):
     looks: Looks = NO_LOOKS
     doubt: Look | None = None
     taken: int = 0
+    early_places: frozenset[int] = frozenset()
 
 
 class LexemeEnds:
@@ -82,10 +84,14 @@ class LexemeEnds:
         t, q, _ = self._point[i]
         return self._terminals[t].guard.get(q, 0)
 
-    def ahead(self, i: int) -> Ahead | None:
-        """The condition on what follows a lexeme that ends at a point, where the next symbol may leave it undecided."""
+    def ahead(self, i: int) -> Look | None:
+        """That the condition on what follows a lexeme holds that ends at a point; None where the next symbol decides."""
         t, q, _ = self._point[i]
         return self._terminals[t].ahead.get(q)
+
+    def follow(self, i: int) -> int:
+        """The symbols that matter behind the lexeme of a point."""
+        return self._terminals[self._point[i][0]].follow
 
     def soonest(self, i: int) -> bool:
         """Whether the lexeme of a point goes on only where the condition at its end fails, which it has here."""

@@ -39,7 +39,7 @@ from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.lexing.terminals import Automaton, End, Lexicon, Terminal, widest
-from fsa_compile.grammar.lexing.text_ahead import FAILS, HOLDS, Ahead, either
+from fsa_compile.grammar.lexing.text_ahead import FAILS, HOLDS, Ahead, Look, either
 from fsa_compile.limits import Deadline
 
 _LONG = 4
@@ -68,7 +68,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
             what = f"terminal {t.name} matches the empty text"
             fix = 'Make it match something, and optional where it is used: write "+" for "*", and TERMINAL? in rules.'
             raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
-    original = [t.automaton for t in lexicon.terminals]
+    original, end = [t.automaton for t in lexicon.terminals], 1 << lexicon.num_classes
     keyword = [lexicon.is_keyword(i) for i in range(len(original))]
     reserving = sum(
         1 << i
@@ -104,8 +104,14 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
     for i, t in enumerate(lexicon.terminals):
         if keyword[i]:
             t.automaton, t.guard = _glued(t.automaton, unbounded, glued)
-        guard_ends(t, (1 << lexicon.num_classes + 1) - 1)
-    find_failing(lexicon.terminals, frames, ignore, 1 << lexicon.num_classes)
+        guard_ends(t, 2 * end - 1)
+    if any(t.ends for t in lexicon.terminals):
+        _, begin = _following(lexicon.terminals, frames, ignore)
+        for t, symbols in zip(lexicon.terminals, begin, strict=True):
+            if t.ends:
+                t.follow = symbols | end
+                _leave_to_longer(t, 2 * end - 1)
+        find_failing(lexicon.terminals, frames, ignore, end)
 
 
 def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -> UnsupportedGrammarError:
@@ -233,6 +239,10 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
     automata = [t.automaton for t in terminals]
     _, after_terminal = _following(terminals, frames, ignore)
 
+    def followed(t: int, q: int) -> bool:
+        """Whether something may stand behind a terminal that ends in a state."""
+        return not terminals[t].ends or bool(terminals[t].follow & ~terminals[t].guard.get(q, 0))
+
     def has_gap(together: list[int]) -> bool:
         start = frozenset((t, 0) for t in together)
         seen, todo = {start}, [start]
@@ -243,7 +253,7 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
             for symbols, where in disjoint([(x, [(t, r)]) for t, q in state for x, r in automata[t].arcs[q]]):
                 if symbols & next_ones and (symbols & soon or not any(settles(terminals[t], q) for t, q in where)):
                     return True
-                ends = sorted((terminals[t].rank, t, q) for t, q in where if automata[t].final[q])
+                ends = sorted((terminals[t].rank, t, q) for t, q in where if automata[t].final[q] and followed(t, q))
                 if len(ends) > 1 and terminals[ends[0][1]].doubt(ends[0][2]):
                     return True  # what follows tells which of them it is, and so which place returns
                 target = frozenset(where)
@@ -261,8 +271,6 @@ def find_failing(terminals: list[Terminal], frames: list[SymbolDfa], ignore: lis
     What may have begun where the lexeme, or one beside it, could have ended is taken from what may follow anywhere in the
     grammar: too many symbols may be found, never too few. `end` is the bit for the end of the text.
     """
-    if not any(t.ends for t in terminals):
-        return
     follow, begin = _following(terminals, frames, ignore)
     contexts = _contexts(len(terminals), frames, ignore)
     for t, terminal in enumerate(terminals):
@@ -411,14 +419,14 @@ def guard_ends(t: Terminal, every: int) -> None:
     if not t.ends:
         return
     order, arcs = _beside(t.automaton, [end.automaton for end in t.ends])
-    guard, ahead = dict[int, int](), dict[int, Ahead]()
-    known: dict[tuple[int, ...], Ahead] = {}
+    guard, ahead = dict[int, int](), dict[int, Look]()
+    known: dict[tuple[int, ...], Look] = {}
     for number, (p, beside) in enumerate(order):
         own = tuple(i for i, q in beside if t.ends[i].automaton.final[q])
         if not t.automaton.final[p] or not own:
             continue
         guard[number] = t.guard.get(p, 0) | functools.reduce(int.__and__, (t.ends[i].guard for i in own))
-        if any(t.ends[i].ahead for i in own):
+        if any(t.ends[i].look for i in own):
             if own not in known:
                 known[own] = either([_condition(t.ends[i], every) for i in own], every)
             if known[own].undecided() or t.soonest:
@@ -427,8 +435,49 @@ def guard_ends(t: Terminal, every: int) -> None:
     t.automaton, t.guard, t.ahead = Automaton(arcs, [t.automaton.final[p] for p, _ in order]), guard, ahead
 
 
-def _condition(end: End, every: int) -> Ahead:
-    return end.ahead or Ahead([[(end.guard, FAILS), (every & ~end.guard, HOLDS)]])
+def _leave_to_longer(t: Terminal, every: int) -> None:
+    """Forbids lexemes to end before symbols with which a longer one has ended whenever their condition holds, in place.
+
+    `every`: all symbols and the end of the text.
+    """
+    if t.soonest:  # there the shorter one is taken
+        return
+    automaton, looks = t.automaton, dict(t.ahead)
+    guards, final = dict(t.guard), list(automaton.final)
+    for q, arcs in enumerate(automaton.arcs):
+        if not final[q] or q not in guards:
+            continue
+        look, lost = looks.get(q), guards[q]
+        for symbols, r in arcs:
+            if final[r]:
+                decided = look.ahead.arcs[look.state] if look else [(every & ~guards[q], HOLDS)]
+                own, more = looks.get(r), guards.get(r, 0)
+                lost |= union(both for part, left in decided if (both := symbols & part) and _implied(look, left, own, more))
+        t.guard[q] = lost
+        if look and not look.undecided() & ~lost:
+            del t.ahead[q]
+        if lost == every:
+            automaton.final[q] = False
+            del t.guard[q]
+            t.ahead.pop(q, None)
+
+
+def _implied(look: Look | None, left: int, longer: Look | None, guard: int) -> bool:
+    """Whether a longer lexeme's condition holds wherever a shorter one's does.
+
+    Args:
+      look: the condition of the shorter one, read up to the end of the longer one: `left`, a state or how it was decided.
+      longer: the condition of the longer one; without it, `guard` are the symbols before which that may not end.
+    """
+    if longer:
+        return look is not None and longer.ahead is look.ahead and longer.state == left
+    if left < 0:
+        return left == FAILS or not guard
+    return look is not None and not guard & ~look._replace(state=left).before(FAILS)
+
+
+def _condition(end: End, every: int) -> Look:
+    return end.look or Look(Ahead([[(end.guard, FAILS), (every & ~end.guard, HOLDS)]]), 0, True)
 
 
 _Place: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]

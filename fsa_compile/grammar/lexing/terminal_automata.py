@@ -24,9 +24,9 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns import regex_tree as syntax_tree
 from fsa_compile.patterns.first_match import first_match
 from fsa_compile.patterns.leading_guards import Behind, split_begin
+from fsa_compile.patterns.match_ends import MatchEnd, match_ends, rest_without
 from fsa_compile.patterns.regex_automaton import build_automaton
 from fsa_compile.patterns.regex_tree import Node
-from fsa_compile.patterns.trailing_guards import Ended, split_guard
 from fsa_compile.unicode.code_points import NONE, CodePointSet
 
 Key: TypeAlias = "tuple[Any, ...]"
@@ -35,7 +35,8 @@ Key: TypeAlias = "tuple[Any, ...]"
 _MOST_KEPT = 1 << 19
 """Arcs of all automata that are kept for other grammars."""
 _NOTHING = syntax_tree.Text("", 0, 0)
-_PATTERNS = ("pattern", "ordered", "soonest")
+_PATTERNS = ("ordered", "soonest", "looking")
+"""Patterns whose conditions look around a lexeme, or whose lexeme is not the longest match."""
 _FLAGS = {"i": re.I, "m": re.M, "s": re.S, "x": re.X}
 
 
@@ -83,19 +84,26 @@ def _first_match(key: Key, limits: CompileLimits, deadline: Deadline) -> _First:
     return _first_matches.get((key, limits), lambda: first_match(_bare_tree(key, limits), limits, deadline))
 
 
-def ends_of(key: Key, limits: CompileLimits, deadline: Deadline) -> list[tuple[LetterDfa, Ended]]:
-    """The alternatives of a terminal with the conditions at their end; none without any."""
+def ends_of(key: Key, limits: CompileLimits, deadline: Deadline) -> list[MatchEnd]:
+    """The texts of a terminal by what must follow them; none without conditions."""
     if key[0] in ("bounded", "tempered"):
         return ends_of(key[1], limits, deadline)
     if key[0] == "ordered":
         _, ends = _first_match(key, limits, deadline)
-        found = [(dfa, Ended(_NOTHING, forbidden)) for dfa, forbidden in ends]
-        return found if any(part.forbidden != NONE for _, part in found) else []
-    guards = split_guard(_bare_tree(key, limits)) if key[0] in ("pattern", "soonest") else []
-    if all(part.forbidden == NONE and not part.ahead for part in guards):
-        return []
-    automata = [(build_automaton(part.bare, limits, deadline), part) for part in guards]
-    return [(dfa, part) for dfa, part in automata if dfa is not None]
+        rests = [(dfa, forbidden, rest_without(forbidden, limits, deadline)) for dfa, forbidden in ends]
+        found = [MatchEnd(dfa, forbidden, rest) for dfa, forbidden, rest in rests if rest is not None]
+    else:
+        found = _looking(key, limits, deadline)[1] if key[0] in ("looking", "soonest") else []
+    return found if any(end.forbidden != NONE for end in found) else []
+
+
+_Looking: TypeAlias = "tuple[LetterDfa | None, list[MatchEnd]]"
+_lookings: SizedMemo[_Looking] = SizedMemo(_MOST_KEPT, lambda found: sum(map(len, found[0].arcs)) if found[0] else 1)
+
+
+def _looking(key: Key, limits: CompileLimits, deadline: Deadline) -> _Looking:
+    """`match_ends` of a terminal; made once."""
+    return _lookings.get((key, limits), lambda: match_ends(_bare_tree(key, limits), limits, deadline))
 
 
 def behind_of(key: Key, limits: CompileLimits) -> Behind:
@@ -123,15 +131,12 @@ def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa 
     """The language of a terminal expression; None when it has no member."""
     if key[0] == "tempered":
         return byte_dfa_of(key[1], limits, deadline)
-    if key[0] in ("pattern", "soonest") or not any(map(_stands_alone, parts_of(key))):
-        tree = _bare_tree(key, limits)
-        if key[0] in ("pattern", "soonest"):
-            tree = syntax_tree.Alternate([part.bare for part in split_guard(tree)], 0, 0)
-        dfa = build_automaton(tree, limits, deadline)
+    if key[0] == "pattern" or not any(map(_stands_alone, parts_of(key))):
+        dfa = build_automaton(_tree(key, limits), limits, deadline)
         return None if dfa is None else to_byte_dfa(dfa, limits)
-    if key[0] == "ordered":
-        first, _ = _first_match(key, limits, deadline)
-        return None if first is None else to_byte_dfa(first, limits)
+    if key[0] in _PATTERNS:
+        dfa, _ = (_first_match if key[0] == "ordered" else _looking)(key, limits, deadline)
+        return None if dfa is None else to_byte_dfa(dfa, limits)
     if key[0] == "free":
         return _free_text(key[1], limits)
     if key[0] == "chunks":
@@ -155,7 +160,7 @@ def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa 
 
 def _stands_alone(part: Key) -> bool:
     """Whether a part of a terminal is compiled without the others: conditions of a shortest match do not see what follows it."""
-    return part[0] in ("free", "chunks", "bounded", "ordered", "soonest") or (part[0] == "pattern" and part[1].startswith("(?!"))
+    return part[0] in ("free", "chunks", "bounded", *_PATTERNS) or (part[0] == "pattern" and part[1].startswith("(?!"))
 
 
 def _repeated_free_text(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
@@ -185,7 +190,7 @@ def _tree(key: Key, limits: CompileLimits) -> syntax_tree.Node:
     match key[0]:
         case "literal":
             return syntax_tree.Text(key[1], 0, 0) if key[1] else syntax_tree.Concat([], 0, 0)
-        case "pattern" | "ordered" | "soonest":
+        case "pattern" | "ordered" | "soonest" | "looking":
             flags = 0
             for letter in key[2]:
                 flags |= int(_FLAGS[letter])

@@ -31,12 +31,15 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
 )
 from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
 from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
+from fsa_compile.limits import Deadline
 from fsa_compile.patterns.first_match import empty_rounds, tried_in_order
 from fsa_compile.patterns.leading_guards import split_begin
+from fsa_compile.patterns.match_ends import match_ends, sees_before
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Concat, Look, Node, has_lazy_loop, widths
 from fsa_compile.patterns.regex_tree import Repeat as Loop
 from fsa_compile.patterns.shortest_match import MOST_ALTERNATIVES, alternatives, optional_end, shortest
-from fsa_compile.patterns.trailing_guards import condition_at_edge, edge, first_character, split_guard
+from fsa_compile.patterns.trailing_guards import condition_at_edge, edge, first_character
+from fsa_compile.unicode.code_points import NONE
 
 MAX_HEIGHT = 200
 """Largest number of levels of a terminal's expression, other terminals written out."""
@@ -222,16 +225,26 @@ class _Terminals:
         if lazy and empty_rounds(tree):
             fix = "Let each round of the loop read something, such as + for *."
             self.source.unsupported("a loop repeats what a lazy loop lets be empty", body.start, body.end, fix=fix)
-        whole, tree = tree, split_begin(tree)[0] if self.lazy else tree
-        if lazy and tried_in_order(tree, self.source.limits):
-            return Pattern(self.checked_length(pattern), body.start, body.end, flags, Match.FIRST)
-        if lazy and _soonest(tree):
-            return Pattern(self.checked_length(pattern), body.start, body.end, flags, Match.SOONEST)
-        for bare in [part.bare for part in split_guard(tree)] if self.lazy and not lazy else [whole]:
-            self.refuse_outlook(bare, body)
-        if lazy:
+        if not self.lazy:
+            self.refuse_outlook(tree, body)
+            return Pattern(self.checked_length(pattern), body.start, body.end, flags)
+        bare = split_begin(tree)[0]
+        limits, deadline = self.source.limits, Deadline(self.source.limits)
+        if sees_before(bare, limits, deadline):
+            what = "alternatives of this terminal want different texts before them, or a condition inside sees that text"
+            fix = "Make terminals of the alternatives; let conditions on the text before stand at the begin."
+            self.source.unsupported(what, body.start, body.end, fix=fix)
+        if lazy and tried_in_order(bare, limits):
+            match = Match.FIRST
+        elif not lazy:
+            match = Match.LOOKING
+        elif _soonest(bare):
+            match = Match.SOONEST
+        else:
+            _, ends = match_ends(bare, limits, deadline)
+            self.refuse_outlook(tree, body, beyond=any(end.forbidden != NONE for end in ends))
             return self.shortened(pattern, flags, body)
-        return Pattern(self.checked_length(pattern), body.start, body.end, flags)
+        return Pattern(self.checked_length(pattern), body.start, body.end, flags, match)
 
     def shortened(self, pattern: str, flags: str, body: Expression) -> Expression:
         """What a lexer can take for this terminal: of every alternative with a lazy loop the shortest matches.
@@ -285,13 +298,12 @@ class _Terminals:
             fix = "Write (?:...) for groups with names, and flags such as (?i) behind the closing slash: /.../i."
             self.source.unsupported(f"the parts of this terminal do not join: {what}", body.start, body.end, fix=fix)
 
-    def refuse_outlook(self, tree: Node, body: Expression) -> None:
-        """Refuses conditions that would look at the text before or after a lexeme."""
-        if condition_at_edge(tree, leading=True) or condition_at_edge(tree, leading=False):
+    def refuse_outlook(self, tree: Node, body: Expression, *, beyond: bool = False) -> None:
+        """Refuses conditions that would look at the text before or after a lexeme; `beyond`: whether one does look after it."""
+        if beyond or condition_at_edge(tree, leading=True) or condition_at_edge(tree, leading=False):
             fix = (
-                "Remove it: a terminal is matched as long as can be, so that a keyword never ends inside a longer name. (Where "
-                "a terminal ends may stand \\b after a word character, or a lookahead for one character.)"
-                if self.lazy else "Remove it, and say in the rules what may follow."
+                "Write its loops without ?, naming the characters that they may pass: [^<]* instead of .*?."
+                if self.lazy else "Remove it, and say in the rules what may follow; or compile with mode=\"longest\"."
             )  # fmt: skip
             what = "a condition at the edge of this terminal (\\b, ^, $, a lookaround) would look at the text around it"
             self.source.unsupported(what, body.start, body.end, fix=fix)
@@ -354,19 +366,16 @@ def _is_delicate(tree: Node, lazy: bool) -> bool:
 
 
 def _soonest(tree: Node) -> bool:
-    """Whether the first match of a tree is the shortest one behind which the condition at its end holds.
+    """Whether the first match of a tree is the shortest one behind which its conditions hold.
 
     So it is where loops are lazy and read a character in each round, and all else is of one length.
     """
-    parts = split_guard(tree)
-    nodes = _below(parts[0].bare)
+    nodes = _below(tree)
     loops = [node for node in nodes if isinstance(node, Loop) and node.low != node.high]
     return (
-        len(parts) == 1
-        and bool(parts[0].ahead)
-        and all(node.lazy and widths(node.item) == (1, 1) for node in loops)
+        all(node.lazy and widths(node.item) == (1, 1) for node in loops)
         and all(len({widths(branch) for branch in node.branches}) == 1 for node in nodes if isinstance(node, Alternate))
-        and not any(isinstance(node, Look | Anchor | Atomic) for node in nodes)
+        and not any(isinstance(node, Atomic) for node in nodes)
     )
 
 

@@ -43,9 +43,10 @@ from fsa_compile.grammar.lexing.terminal_automata import (  # fmt: skip
     widest,
     without_empty,
 )
-from fsa_compile.grammar.lexing.text_ahead import HOLDS, Ahead, History, ahead_of, history_of
+from fsa_compile.grammar.lexing.text_ahead import HOLDS, History, Look, history_of, looks_at
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.leading_guards import before_of
+from fsa_compile.patterns.match_ends import MatchEnd
 from fsa_compile.patterns.regex_tree import Node
 from fsa_compile.patterns.trailing_guards import (  # fmt: skip
     END_OF_TEXT,
@@ -53,9 +54,11 @@ from fsa_compile.patterns.trailing_guards import (  # fmt: skip
     all_words,
     forbidden_bytes,
     glued_bytes,
-    rest_of,
 )
 from fsa_compile.unicode.code_points import NONE, CodePointSet
+
+_LOOKED_AT = 100
+"""Most conditions whose automata are made together."""
 
 
 class End(NamedTuple):
@@ -64,12 +67,12 @@ class End(NamedTuple):
     Attributes:
       automaton: its texts, like a terminal's.
       guard: the symbols before which the lexeme may not end; the bit behind all symbols is the end of the text.
-      ahead: all of its conditions, where more than the next symbol decides them.
+      look: that its conditions hold, where more than the next symbol decides that.
     """
 
     automaton: Automaton
     guard: int
-    ahead: Ahead | None = None
+    look: Look | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -86,7 +89,8 @@ class Terminal:
       nullable: whether the empty text belongs to the terminal besides.
       ends: alternatives with a condition at their end.
       guard: by final state, symbols before which the lexeme may not end there; `longest_match` says which.
-      ahead: by final state, a condition on the text behind the lexeme that the next symbol may leave undecided.
+      ahead: by final state, that a condition on the text behind the lexeme holds, which the next symbol may leave undecided.
+      follow: the symbols that something may begin with behind it, and the end of the text; -1 where that is not asked for.
       begin: number of the condition on the text before it (`Lexicon.history`); -1 without one.
       failing: by final state with a condition, the symbols at which a shorter lexeme may have to be read instead.
       rank: of terminals that begin together and match the same text, the one with the least rank it is.
@@ -104,7 +108,8 @@ class Terminal:
     nullable: bool
     ends: list[End] = dataclasses.field(default_factory=list)
     guard: dict[int, int] = dataclasses.field(default_factory=dict)
-    ahead: dict[int, Ahead] = dataclasses.field(default_factory=dict)
+    ahead: dict[int, Look] = dataclasses.field(default_factory=dict)
+    follow: int = -1
     begin: int = -1
     failing: dict[int, int] = dataclasses.field(default_factory=dict)
     rank: int = 0
@@ -196,7 +201,7 @@ class Lexicon:
         self._look_back()
         automata = [a for t in self.terminals for a in (t.automaton, *(end.automaton for end in t.ends))]
         guards = [end.guard for t in self.terminals for end in t.ends]
-        conditions = [end.ahead for t in self.terminals for end in t.ends if end.ahead]
+        conditions = list({id(end.look.ahead): end.look.ahead for t in self.terminals for end in t.ends if end.look}.values())
         for ahead in [*conditions, self.history.ahead] if self.history else conditions:
             guards += [symbols for arcs in ahead.arcs for symbols, _ in arcs]
         masks = [WORD_BYTES, *self.apart, *guards, *(m for automaton in automata for arcs in automaton.arcs for m, _ in arcs)]
@@ -216,15 +221,12 @@ class Lexicon:
         def closed_guard(guard: int) -> int:
             return of_classes[guard] | (guard >> 256 + len(self.specials)) << self.num_classes
 
-        def closed_ahead(ahead: Ahead) -> Ahead:
-            return Ahead([[(closed_guard(symbols), target) for symbols, target in arcs] for arcs in ahead.arcs])
-
-        if self.history:
-            self.history.ahead = closed_ahead(self.history.ahead)
+        for ahead in [*conditions, self.history.ahead] if self.history else conditions:
+            ahead.arcs = [[(closed_guard(symbols), target) for symbols, target in arcs] for arcs in ahead.arcs]
         for t in self.terminals:
             t.automaton = closed(t.automaton)
             t.ends = [
-                End(closed(end.automaton), closed_guard(end.guard), end.ahead and closed_ahead(end.ahead)) for end in t.ends
+                end._replace(automaton=closed(end.automaton), guard=closed_guard(end.guard)) for end in t.ends
             ]
 
     def _forbid(self) -> None:
@@ -233,20 +235,34 @@ class Lexicon:
         automata = self._bytes = [t.automaton.arcs for t in self.terminals]
         values = [self._values.get(token, (0, False)) for token in self.specials]
         for t in self.terminals:
-            for dfa, part in ends_of(t.key, self._limits, self._deadline):
-                forbidden = part.forbidden
-                if forbidden not in known:
-                    known[forbidden] = forbidden_bytes(forbidden, automata)
-                found, ahead = known[forbidden], None
-                if part.ahead or found is None:
-                    ahead = ahead_of(rest_of(part), values, self._limits, self._deadline)
-                    guard = (1 << 257 + len(values)) - 1 & ~ahead.before(HOLDS) & ~ahead.undecided()
+            found = ends_of(t.key, self._limits, self._deadline)
+            first: list[int | None] = []
+            for end in found:
+                if end.forbidden is not None and end.forbidden not in known:
+                    known[end.forbidden] = forbidden_bytes(end.forbidden, automata)
+                first.append(None if end.forbidden is None else known[end.forbidden])
+            further = iter(self._looks([end for end, symbols in zip(found, first) if symbols is None]))
+            for end, symbols in zip(found, first):
+                look = next(further) if symbols is None else None
+                if symbols is None or end.forbidden is None:
+                    assert look is not None
+                    guard = (1 << 257 + len(values)) - 1 & ~look.before(HOLDS) & ~look.undecided()
                 else:
-                    demands = forbidden[1][-1:] != () and forbidden[1][-1][1] == END_OF_TEXT
-                    more = [k for k, (first, _) in enumerate(values) if first & found or (demands and not first)]
+                    demands = end.forbidden[1][-1:] != () and end.forbidden[1][-1][1] == END_OF_TEXT
+                    more = [k for k, (begin, _) in enumerate(values) if begin & symbols or (demands and not begin)]
                     more += [len(self.specials)] * demands
-                    guard = found | sum(1 << 256 + k for k in more)
-                t.ends.append(End(without_empty(to_byte_dfa(dfa, self._limits))[0], guard, ahead))
+                    guard = symbols | sum(1 << 256 + k for k in more)
+                automaton, _ = without_empty(to_byte_dfa(end.texts, self._limits))
+                t.ends.append(End(automaton, guard, look))
+
+    def _looks(self, ends: list[MatchEnd]) -> list[Look]:
+        """That the conditions at ends of one terminal hold."""
+        values = [self._values.get(token, (0, False)) for token in self.specials]
+        return [
+            look
+            for at in range(0, len(ends), _LOOKED_AT)
+            for look in looks_at([end.rest for end in ends[at : at + _LOOKED_AT]], values, self._limits, self._deadline)
+        ]
 
     def _look_back(self) -> None:
         """Numbers the conditions at the begin of terminals."""
@@ -291,7 +307,7 @@ class Lexicon:
     def ends_as_word(self, t: int) -> bool:
         """Whether the conditions at the end of a terminal forbid nothing but word characters and bytes beyond ASCII."""
         words = self.class_set(WORD_BYTES | ~((1 << 128) - 1))
-        return not any(end.guard & ~words or end.ahead for end in self.terminals[t].ends)
+        return not any(end.guard & ~words or end.look for end in self.terminals[t].ends)
 
     def glued(self, t: int, state: int) -> int:
         """The symbol classes before which a keyword may not end, if terminal t goes on behind it in a state."""

@@ -14,13 +14,16 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.bit_sets import disjoint, union
-from fsa_compile.automata.boolean import combine, universal_text
+from fsa_compile.automata.boolean import combine
 from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.letter_dfa import LetterDfa, letter_sets
+from fsa_compile.automata.minimize import minimize
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.regex_automaton import build_automaton
 from fsa_compile.patterns.regex_tree import Node
+from fsa_compile.unicode.code_points import ANY
 
 HOLDS, FAILS = -1, -2
 """In place of a next state: the condition is decided, whatever follows."""
@@ -36,23 +39,6 @@ class Ahead:
     """
 
     arcs: list[list[tuple[int, int]]]
-
-    def before(self, *outcomes: int, state: int = 0) -> int:
-        """The symbols with one of some outcomes."""
-        return union(symbols for symbols, target in self.arcs[state] if target in outcomes)
-
-    def holds(self, rest: Iterable[int]) -> bool:
-        """Whether it holds before symbols, the last of which is the end of the text."""
-        state = 0
-        for symbol in rest:
-            state = next((target for symbols, target in self.arcs[state] if symbols >> symbol & 1), FAILS)
-            if state < 0:
-                break
-        return state == HOLDS
-
-    def undecided(self) -> int:
-        """The symbols that do not decide it."""
-        return union(symbols for symbols, target in self.arcs[0] if target >= 0)
 
 
 @dataclasses.dataclass(eq=False)
@@ -82,47 +68,89 @@ class Look(NamedTuple):
     state: int
     holds: bool
 
+    @property
+    def opposite(self) -> Look:
+        """That it is the other way."""
+        return self._replace(holds=not self.holds)
+
+    def before(self, outcome: int) -> int:
+        """The symbols with an outcome of the condition."""
+        return union(symbols for symbols, target in self.ahead.arcs[self.state] if target == outcome)
+
+    def undecided(self) -> int:
+        """The symbols that do not decide it."""
+        return union(symbols for symbols, target in self.ahead.arcs[self.state] if target >= 0)
+
+    def met_by(self, rest: Iterable[int]) -> bool:
+        """Whether the condition holds before symbols, the last of which is the end of the text."""
+        state = self.state
+        for symbol in rest:
+            state = next((target for symbols, target in self.ahead.arcs[state] if symbols >> symbol & 1), FAILS)
+            if state < 0:
+                break
+        return state == HOLDS
+
 
 Looks: TypeAlias = "frozenset[Look]"
 NO_LOOKS: Looks = frozenset()
 
 
-def ahead_of(rest: Node, values: Sequence[tuple[int, bool]], limits: CompileLimits, deadline: Deadline) -> Ahead:
-    """The condition that the rest of a text matches a pattern, over bytes.
+def looks_at(
+    rests: Sequence[LetterDfa], values: Sequence[tuple[int, bool]], limits: CompileLimits, deadline: Deadline
+) -> list[Look]:
+    """The conditions that automata accept the rest of a text, over bytes, with common states.
 
     Args:
-      rest: the pattern, of all of the rest.
+      rests: the automata, at most 128, over the same atoms.
       values: of the special tokens, symbols 256 and up: the bytes with which a value begins that stands in the token's place, as
         a bit set, and whether that may be empty; no bytes for a token that is none. Such a token ends the text.
 
     Returns:
-      The condition; a value whose first byte does not decide it tells nothing.
+      Per automaton that it does; a value whose first byte does not decide it tells nothing.
     """
-    letters = build_automaton(rest, limits, deadline)
-    if letters is None:
-        return Ahead([[((1 << 257 + len(values)) - 1, FAILS)]])
-    yes = to_byte_dfa(letters, limits)
-    no = combine("-", universal_text(), yes, limits, deadline)
-    number, order = {(yes.start, no.start): 0}, [(yes.start, no.start)]
+    accepted, every = _behind_numbers(rests, limits)
+    refused = combine("-", every, accepted, limits, deadline)
+    joint, kind = np.unique(np.stack([accepted.byte_class, refused.byte_class]), axis=1, return_inverse=True)
+    bytes_of = [union(1 << b for b in np.flatnonzero(kind.ravel() == k).tolist()) for k in range(joint.shape[1])]
+    yes, no = accepted.table[:, joint[0]].tolist(), refused.table[:, joint[1]].tolist()
+    starts = [(accepted.step(accepted.start, i), refused.step(refused.start, i)) for i in range(len(rests))]
+    order = list(dict.fromkeys(starts))
+    number = {pair: i for i, pair in enumerate(order)}
     arcs: list[list[tuple[int, int]]] = []
     for p, q in order:
         deadline.check("Reading the condition at the end of a terminal")
         into: dict[int, int] = {}
-        for byte, pair in enumerate(zip(yes.table[p][yes.byte_class].tolist(), no.table[q][no.byte_class].tolist())):
+        for symbols, pair in zip(bytes_of, zip(yes[p], no[q])):
             if pair == (0, 0):
-                continue  # no text goes on with this byte
+                continue  # no text goes on with these bytes
             if all(pair) and pair not in number:
                 number[pair] = len(order)
                 order.append(pair)
             target = number[pair] if all(pair) else HOLDS if pair[0] else FAILS
-            into[target] = into.get(target, 0) | 1 << byte
-        end = HOLDS if yes.final[p] else FAILS
+            into[target] = into.get(target, 0) | symbols
+        end = HOLDS if accepted.final[p] else FAILS
         for k, (first, empty) in enumerate([*values, (0, False)]):
             found = {end} if not first else {t for t, symbols in into.items() if symbols & first} | ({end} if empty else set())
             if len(found) == 1 and min(found) < 0:
                 into[min(found)] = into.get(min(found), 0) | 1 << 256 + k
         arcs.append([(symbols, target) for target, symbols in into.items()])
-    return Ahead(arcs)
+    ahead = Ahead(arcs)
+    return [Look(ahead, number[pair], True) for pair in starts]
+
+
+def _behind_numbers(rests: Sequence[LetterDfa], limits: CompileLimits) -> tuple[ByteDfa, ByteDfa]:
+    """What automata accept, each behind a character of its own; and all texts behind these."""
+    arcs: list[list[tuple[int, int]]] = [[]]
+    final = [False]
+    for i, rest in enumerate(rests):
+        first = len(arcs)
+        arcs[0].append((1 << i, first))
+        arcs += [[(letters, first + target) for letters, target in own] for own in rest.arcs]
+        final += rest.final
+    (every,), atoms = letter_sets([ANY])
+    numbers = (1 << len(rests)) - 1
+    texts = LetterDfa([[(numbers, 1)], [(every, 1)]], [False, True], atoms)
+    return to_byte_dfa(minimize(LetterDfa(arcs, final, rests[0].atoms)), limits), to_byte_dfa(texts, limits)
 
 
 def history_of(before: Sequence[Node], tokens: int, limits: CompileLimits, deadline: Deadline) -> History:
@@ -153,18 +181,18 @@ def history_of(before: Sequence[Node], tokens: int, limits: CompileLimits, deadl
     return History(Ahead(arcs), met)
 
 
-def either(conditions: Sequence[Ahead], every: int) -> Ahead:
-    """The condition that one of several holds; `every`: all symbols and the end of the text."""
+def either(conditions: Sequence[Look], every: int) -> Look:
+    """That one of several conditions holds; `every`: all symbols and the end of the text."""
     if len(conditions) == 1:
         return conditions[0]
-    first = (0,) * len(conditions)
+    first = tuple(look.state for look in conditions)
     number, order = {first: 0}, [first]
     arcs: list[list[tuple[int, int]]] = []
     for states in order:
         own = [
             (symbols, [(i, target)])
             for i, q in enumerate(states)
-            for symbols, target in (conditions[i].arcs[q] if q >= 0 else [(every, FAILS)])
+            for symbols, target in (conditions[i].ahead.arcs[q] if q >= 0 else [(every, FAILS)])
         ]
         into: dict[int, int] = {}
         for symbols, found in disjoint(own):
@@ -183,7 +211,7 @@ def either(conditions: Sequence[Ahead], every: int) -> Ahead:
                 target = number[where]
             into[target] = into.get(target, 0) | symbols
         arcs.append([(symbols, target) for target, symbols in into.items()])
-    return Ahead(arcs)
+    return Look(Ahead(arcs), 0, True)
 
 
 def further(looks: Looks, every: int) -> list[tuple[int, Looks]]:
@@ -204,4 +232,4 @@ def further(looks: Looks, every: int) -> list[tuple[int, Looks]]:
 
 
 def _contradict(some: Looks, more: Looks) -> bool:
-    return any(look._replace(holds=not look.holds) in some for look in more)
+    return any(look.opposite in some for look in more)
