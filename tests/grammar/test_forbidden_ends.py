@@ -11,7 +11,7 @@ import lark
 import pytest
 from oracles.lexed_rules import LETTERS, Terminal, random_rules, random_text
 
-from fsa_compile.errors import ConstraintError, GrammarConflictError, UnsatisfiableError
+from fsa_compile.errors import ConstraintError, GrammarConflictError, UnsatisfiableError, UnsupportedGrammarError
 from fsa_compile.grammar.grammar_checks import GrammarWarning
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
@@ -176,17 +176,10 @@ def test_a_younger_lexeme_behind_the_end_of_a_call_is_refused_with_its_place():
         machine_of(parse_lark('start: x ("!" "z")?\nx: "(" x T | "a"\nT: /[)]!?(?!z)/', mode="longest"))
 
 
-TWO_RULES = """
-start: s0
-s0: A s1 | C s2 | "(" s1 ")" s0 |
-s1: A s2 | B s0 | "(" s2 ")" s0 |
-s2: A s0 | B s0 | C s2 | "(" s2 ")" s2
-A.0: /[>=]/
-B.1: />(?![=>])/
-C.2: /<<><(?![<])|(?:=|(?:>)+)/
-"""
-
-
-def test_conditions_that_tell_which_of_two_rules_has_ended_are_refused_with_their_place():
-    with pytest.raises(GrammarConflictError, match=r"after '\(>', '=' tells whether B or A has ended, and these end different rules"):
-        machine_of(parse_lark(TWO_RULES, mode="longest"))
+def test_conditions_that_tell_which_of_two_rules_has_ended_are_read_or_refused_with_their_place():
+    grammar = 'start: q "x" | r "y"\nq: "(" q ")" | A\nr: "(" r "]" | B\nA: /a(?{}[y\\]]{})/\nB.1: /a(?=[y\\]]{})/'
+    read = machine_of(parse_lark(grammar.format("!", "", ""), mode="longest"))
+    texts = {"ax": True, "ay": True, "(a)x": True, "(a]y": True, "(a]x": False, "(a)y": False}
+    assert {text: read.accepts(text.encode()) for text in texts} == texts
+    with pytest.raises(UnsupportedGrammarError, match="depends on what stands further outside"):
+        machine_of(parse_lark(grammar.replace("(?{}[y\\]]{})", "(?=\\)|xx)").replace("[y\\]]{}", "y|\\]\\]"), mode="longest"))

@@ -129,6 +129,24 @@ def test_alternatives_are_matched_longest() -> None:
         assert lark_accepts(lark.Lark(grammar, parser="lalr"), "bc") == theirs
 
 
+def test_a_string_is_read_where_a_pattern_with_a_condition_may_not_end() -> None:
+    """On the page of grammars: Lark reads it where the pattern matches only."""
+    grammar = 'start: (A | "-" | "b")+\nA: /[a-]+(?!b)/'
+    assert machine_of(parse_lark(grammar)).accepts(b"-b")
+    assert not lark_accepts(lark.Lark(grammar, parser="lalr"), "-b")
+    grammar = 'start: A ":" "x" | "if" ":" "y"\nA: /[a-z]+(?=:)/'
+    machine, judge = machine_of(parse_lark(grammar)), lark.Lark(grammar, parser="lalr")
+    assert [(machine.accepts(t.encode()), lark_accepts(judge, t)) for t in ("if:x", "if:y")] == [(False, True), (True, False)]
+
+
+def test_without_a_lexer_conditions_see_the_terminal_alone() -> None:
+    """On the page of limits."""
+    grammar = 'start: T "b"\nT: /(?!ab)a/'
+    assert machine_of(parse_lark(grammar, mode="characters")).accepts(b"ab")
+    assert not lark_accepts(lark.Lark(grammar, parser="earley"), "ab")
+    assert not machine_of(parse_lark('start: T "b"?\nT: /(?!ab)a/', mode="longest")).accepts(b"ab")
+
+
 def test_without_a_lexer_they_are_refused() -> None:
     with pytest.raises(UnsupportedGrammarError, match="say in the rules what may follow"):
         parse_lark(r"start: /if\b/", mode="characters")

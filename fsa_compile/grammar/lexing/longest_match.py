@@ -106,12 +106,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
             t.automaton, t.guard = _glued(t.automaton, unbounded, glued)
         guard_ends(t, 2 * end - 1)
     if any(t.ends for t in lexicon.terminals):
-        _, begin = _following(lexicon.terminals, frames, ignore)
-        for t, symbols in zip(lexicon.terminals, begin, strict=True):
-            if t.ends:
-                t.follow = symbols | end
-                _leave_to_longer(t, 2 * end - 1)
-        find_failing(lexicon.terminals, frames, ignore, end)
+        settle_conditions(lexicon.terminals, frames, ignore, end)
 
 
 def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -> UnsupportedGrammarError:
@@ -265,18 +260,23 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
     return has_gap
 
 
-def find_failing(terminals: list[Terminal], frames: list[SymbolDfa], ignore: list[int], end: int) -> None:
-    """Finds the ends that a condition may forbid while shorter lexemes have been read that go on, in place (`Terminal.failing`).
+def settle_conditions(terminals: list[Terminal], frames: list[SymbolDfa], ignore: list[int], end: int) -> None:
+    """Finds the ends that a condition may forbid while shorter lexemes have been read that go on, in place (`Terminal.failing`),
+    and what matters behind terminals with conditions (`Terminal.follow`).
 
     What may have begun where the lexeme, or one beside it, could have ended is taken from what may follow anywhere in the
     grammar: too many symbols may be found, never too few. `end` is the bit for the end of the text.
     """
     follow, begin = _following(terminals, frames, ignore)
+    for t, symbols in zip(terminals, begin, strict=True):
+        if t.ends:
+            t.follow = symbols | end
+            _leave_to_longer(t, 2 * end - 1)
     contexts = _contexts(len(terminals), frames, ignore)
-    for t, terminal in enumerate(terminals):
+    for number, terminal in enumerate(terminals):
         if terminal.ends and (terminal.guard or terminal.ahead):
-            together = union(context for context in contexts if context >> t & 1)
-            terminal.failing = _Beside(terminals, t, follow, begin, end).failing(together)
+            together = union(context for context in contexts if context >> number & 1)
+            terminal.failing = _Beside(terminals, number, follow, begin, end).failing(together)
 
 
 class _Beside:
