@@ -12,14 +12,20 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-_LARGER = 16
-"""Between the two sizes of a write."""
+_SIZES = (1, 16, 256)
+"""Of a write: how many times the entries of `_SMALL` one call has room for."""
+_FEW = 2
+"""Calls of one size before a larger one is taken."""
 _SMALL = {
     "nodes": 64, "groups": 32, "arcs": 256, "levels": 64, "delta": 128, "pushes": 32, "symbols": 32,
     "constraints": 1, "rows": 4, "increments": 1,
 }  # fmt: skip
-"""Entries per table of the smaller one."""
-_ONE_SIZE = ("constraints", "increments")
+"""Entries per table of the smallest one."""
+_LARGEST = {"constraints": 1, "increments": 1, "rows": 16}
+"""Tables of which no call has room for more than so many times the smallest."""
+_APART = ("rows", "increments")
+"""Tables whose entries are found one by one; those of all others lie together, in few pieces."""
+_NOWHERE = np.iinfo(np.int32).max
 
 
 class Written(NamedTuple):
@@ -29,11 +35,21 @@ class Written(NamedTuple):
     values: Mapping[str, NDArray[Any]]
 
 
-Layout = tuple[tuple[int, tuple[str, ...]], ...]
-"""Per table how many entries one write has, and its arrays."""
+class Place(NamedTuple):
+    """Of a table in a write: its name, how many entries one call has, and its arrays."""
+
+    table: str
+    room: int
+    names: tuple[str, ...]
+
+    @property
+    def head(self) -> int:
+        """Numbers that say where its entries go: each its own place, or of a window where it begins, and which are written."""
+        return self.room if self.table in _APART else 3
+
+
 Tables = Mapping[str, tuple[str, ...]]
 """Tables that are written together, each with its arrays."""
-_NOWHERE = np.iinfo(np.int32).max
 
 
 def write(arrays: Mapping[str, jax.Array], tables: Tables, what: Mapping[str, Written]) -> dict[str, jax.Array]:
@@ -41,64 +57,95 @@ def write(arrays: Mapping[str, jax.Array], tables: Tables, what: Mapping[str, Wr
 
     Args:
       arrays: by name, those of the tables among them, which are given up.
-      tables: the program depends on them, and on which of two sizes what is to be written needs, and on nothing else.
+      tables: the program depends on them, and on which of three sizes what is to be written needs, and on nothing else.
       what: by the name of the table; nothing for those left out.
     """
-    sizes = {table: len(what[table].entries) if table in what else 0 for table in tables}
-    calls = max(-(-size // _SMALL[table]) for table, size in sizes.items())
-    larger = _LARGER if calls > 2 else 1
-    most = {table: _SMALL[table] * (1 if table in _ONE_SIZE else larger) for table in tables}
-    calls = max(-(-size // most[table]) for table, size in sizes.items())
     own = {name: arrays[name] for names in tables.values() for name in names}
-    layout = tuple((most[table], names) for table, names in tables.items())
+    runs = {table: _runs(table, written.entries) for table, written in what.items()}
+    for size in _SIZES:
+        layout = _layout(own, tables, size)
+        most = {place.table: place.room for place in layout}
+        calls = max(sum(-(-(end - begin) // most[table]) for begin, end in every) for table, every in runs.items())
+        if calls <= _FEW:
+            break
+    pieces = {
+        table: [(i, min(i + most[table], end)) for begin, end in every for i in range(begin, end, most[table])]
+        for table, every in runs.items()
+    }
     for call in range(calls):
-        own = _written(own, _flat(own, tables, what, most, call), layout=layout)
+        now = {table: cut[call] for table, cut in pieces.items() if call < len(cut)}
+        own = _written(own, _flat(own, layout, what, now), layout=layout)
     return own
 
 
 def warm(arrays: Mapping[str, jax.Array], tables: Tables) -> dict[str, jax.Array]:
-    """Compiles both sizes of a write to some tables, by writing nothing; returns their arrays."""
-    out = {name: arrays[name] for names in tables.values() for name in names}
-    table, names = next(iter(tables.items()))
-    for count in (1, 3 * _SMALL[table]):
-        zeros = {name: np.zeros((count, *arrays[name].shape[1:]), np.int32) for name in names}
-        out = write(out, tables, {table: Written(np.full(count, _NOWHERE, np.int32), zeros)})
-    return out
+    """Compiles all sizes of a write to some tables, by writing nothing; returns their arrays."""
+    own = {name: arrays[name] for names in tables.values() for name in names}
+    for size in _SIZES:
+        layout = _layout(own, tables, size)
+        own = _written(own, _flat(own, layout, {}, {}), layout=layout)
+    return own
+
+
+def _layout(arrays: Mapping[str, jax.Array], tables: Tables, size: int) -> tuple[Place, ...]:
+    most = {table: _SMALL[table] * min(size, _LARGEST.get(table, size)) for table in tables}
+    return tuple(Place(table, min(most[table], arrays[names[0]].shape[0]), names) for table, names in tables.items())
+
+
+def _runs(table: str, entries: NDArray[np.int32]) -> list[tuple[int, int]]:
+    """Which of the entries of a table may be written by one call, (begin, end) each: those that lie together."""
+    ends = [] if table in _APART else ((entries[1:] - entries[:-1] != 1).nonzero()[0] + 1).tolist()
+    return list(zip([0, *ends], [*ends, len(entries)])) if len(entries) else []
 
 
 def _flat(
-    arrays: Mapping[str, jax.Array], tables: Tables, what: Mapping[str, Written], most: Mapping[str, int], call: int
+    arrays: Mapping[str, jax.Array], layout: tuple[Place, ...], what: Mapping[str, Written], pieces: Mapping[str, tuple[int, int]]
 ) -> NDArray[np.int32]:
-    """The call-th piece of every write as one array: transfers cost by the piece. Entries past the end are written nowhere."""
-    widths = {name: math.prod(arrays[name].shape[1:]) for names in tables.values() for name in names}
-    out = np.zeros(sum(most[table] * (1 + sum(widths[name] for name in names)) for table, names in tables.items()), np.int32)
+    """One piece of every table as one array: transfers cost by the piece."""
+    widths = {name: math.prod(arrays[name].shape[1:]) for place in layout for name in place.names}
+    out = np.zeros(sum(p.head + p.room * sum(widths[name] for name in p.names) for p in layout), np.int32)
     at = 0
-    for table, names in tables.items():
-        part, count = slice(call * most[table], (call + 1) * most[table]), 0
-        if table in what:
-            own = what[table].entries[part]
-            count = len(own)
-            out[at : at + count] = own
-        out[at + count : at + most[table]] = _NOWHERE
-        at += most[table]
-        for name in names:
+    for place in layout:
+        begin, end = pieces.get(place.table, (0, 0))
+        count, skipped = end - begin, 0
+        if place.table in _APART:
+            out[at + count : at + place.room] = _NOWHERE
+        if count and place.table in _APART:
+            out[at : at + count] = what[place.table].entries[begin:end]
+        elif count:  # a window at the end of a table begins before its entries
+            entry = int(what[place.table].entries[begin])
+            window = min(entry, arrays[place.names[0]].shape[0] - place.room)
+            skipped = entry - window
+            out[at : at + 3] = window, skipped, skipped + count
+        at += place.head
+        for name in place.names:
             if count:
-                piece = what[table].values[name][part]
-                out[at : at + count * widths[name]] = (piece.view(np.int32) if piece.dtype == np.uint32 else piece).ravel()
-            at += most[table] * widths[name]
+                piece, first = what[place.table].values[name][begin:end], at + skipped * widths[name]
+                own = (piece.view(np.int32) if piece.dtype == np.uint32 else piece).ravel()
+                out[first : first + count * widths[name]] = own
+            at += place.room * widths[name]
     return out
 
 
 @functools.partial(jax.jit, donate_argnums=0, static_argnames="layout")
-def _written(arrays: dict[str, jax.Array], flat: jax.Array, *, layout: Layout) -> dict[str, jax.Array]:
+def _written(arrays: dict[str, jax.Array], flat: jax.Array, *, layout: tuple[Place, ...]) -> dict[str, jax.Array]:
     at, out = 0, dict(arrays)
-    for count, names in layout:
-        entries, at = flat[at : at + count], at + count
-        for name in names:
-            shape = (count, *out[name].shape[1:])
+    for place in layout:
+        where, at = flat[at : at + place.head], at + place.head
+        for name in place.names:
+            own = out[name]
+            shape = (place.room, *own.shape[1:])
             size = math.prod(shape)
             value, at = flat[at : at + size].reshape(shape), at + size
-            if out[name].dtype == jnp.uint32:
+            if own.dtype == jnp.uint32:
                 value = jax.lax.bitcast_convert_type(value, jnp.uint32)
-            out[name] = out[name].at[entries].set(value.astype(out[name].dtype), mode="drop")
+            value = value.astype(own.dtype)
+            if place.table in _APART:
+                out[name] = own.at[where].set(value, mode="drop")
+                continue
+            begin, first, end = where  # one copy, where a scatter goes from entry to entry
+            number = jax.lax.broadcasted_iota(jnp.int32, shape, 0)
+            before = jax.lax.dynamic_slice_in_dim(own, begin, place.room)
+            value = jnp.where((number >= first) & (number < end), value, before)
+            out[name] = jax.lax.dynamic_update_slice_in_dim(own, value, begin, 0)
     return out

@@ -73,7 +73,7 @@ def concatenate(constraints: Sequence[CompiledConstraint]) -> Parts:
         own = rows.numbers(np.asarray(c.rows))
         nodes.append(_node_records(c, sizes))
         groups.append(np.stack([own[c.group_row], c.group_next + base], 1).astype(np.int32))
-        arcs.append(np.stack([c.arc_token, c.arc_cost, c.arc_need, c.arc_next + base], 1).astype(np.int32))
+        arcs.append(_arc_records(c, int(base)))
         level = [c.level_cost, own[c.level_row], c.level_need, np.zeros_like(c.level_need)]
         levels.append(np.stack(level, 1).astype(np.int32))
         numbers.append(own)
@@ -161,11 +161,20 @@ def _node_records(c: CompiledConstraint, sizes: NDArray[np.int64]) -> NDArray[np
     return np.stack(columns, 1).astype(np.int32)
 
 
+def _arc_records(c: CompiledConstraint, base: int) -> NDArray[np.int32]:
+    """Records of all arcs, without their effects on stacks."""
+    records = np.stack([np.zeros_like(c.effects[:, 0]), c.effects[:, 4], c.effects[:, 5], c.effects[:, 0] + base], 1)
+    out = records.astype(np.int32).take(np.asarray(c.arc_effect), 0)
+    out[:, ARC_TOKEN] = c.arc_token
+    return out
+
+
 def _text_row(c: CompiledConstraint) -> NDArray[np.uint32]:
     """Bit row (file order) of every token the constraint allows anywhere."""
     row = np.bitwise_or.reduce(c.rows, axis=0)
-    np.bitwise_or.at(row, c.arc_token >> 5, np.uint32(1) << (c.arc_token & 31).astype(np.uint32))
-    return row
+    listed = np.zeros(len(row) * 32, bool)
+    listed[c.arc_token] = True
+    return row | np.packbits(listed, bitorder="little").view("<u4")
 
 
 def stop_table(constraints: Sequence[CompiledConstraint]) -> NDArray[np.int32]:

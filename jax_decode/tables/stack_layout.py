@@ -141,12 +141,14 @@ def has_counters(c: CompiledConstraint) -> bool:
 
 
 def _effects(c: CompiledConstraint, kind: str, string_base: int, tables: NDArray[np.int32]) -> NDArray[np.int32]:
-    push, add, set_to = (getattr(c, f"{kind}_{name}") for name in ("push", "add", "set"))
+    of_arcs = kind == "arc"
+    push, add, set_to = c.effects[:, 1:4].T if of_arcs else (c.group_push, c.group_add, c.group_set)
     columns = [np.where(push > 0, push + string_base, 0)]
     for value in (add, set_to):
         moved = value if not len(tables) else np.where(value < 0, -1 - tables[np.maximum(-1 - value, 0)], value)
         columns.append(moved)
-    return np.stack(columns, 1).astype(np.int32)
+    out = np.stack(columns, 1).astype(np.int32)
+    return out.take(np.asarray(c.arc_effect), 0) if of_arcs else out
 
 
 def _entries(c: CompiledConstraint, width: int) -> NDArray[np.int32]:
