@@ -5,4 +5,7 @@ Names load when first used, so `import fsa_compile.artifact.arrays` costs NumPy 
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from fsa_compile.arrays.garbage import collected_rarely
+
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__ = collected_rarely(_load)  # modules are made of objects that stay

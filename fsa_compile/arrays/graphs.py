@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, firsts, order_of, ranked
 from fsa_compile.arrays.ranges import indices
 from fsa_compile.limits import check_time
@@ -132,9 +133,7 @@ def refined_table(table: np.ndarray, kind: np.ndarray, rounds: int | None = None
     Returns:
       int64[S], the block of every state, numbered in the order of their first states; None when the rounds did not suffice.
     """
-    rng = np.random.default_rng(len(table))
-    weight = rng.integers(1, 1 << 63, table.shape[1], np.uint64)
-    mark = rng.integers(1, 1 << 63, len(table) + 1, np.uint64)
+    weight, mark = mixed(np.arange(table.shape[1])), mixed(table.shape[1] + np.arange(len(table) + 1))
     block, count = np.append(ranked(kind), -1), 0
     while rounds is None or rounds > 0:
         of_state = mark[block]

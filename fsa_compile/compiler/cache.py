@@ -8,7 +8,6 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 from unicodedata import unidata_version
@@ -157,6 +156,8 @@ def code_digest() -> str:
 
 def _unicode_data() -> tuple[str, str | None]:
     """The version of Python's Unicode data, and that of `regex`, which has its own; None where it is not installed."""
+    from importlib import metadata  # fsa_compile: lazy, it imports what reads mails
+
     with contextlib.suppress(metadata.PackageNotFoundError):
         return unidata_version, metadata.version("regex")
     return unidata_version, None

@@ -21,7 +21,12 @@ What such a part leaves out is undecided: it is neither written as a text of the
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 import re
+from pathlib import Path
+
+import numpy as np
 
 from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
 from fsa_compile.automata.labelled_product import product
@@ -200,22 +205,61 @@ UNDECIDED = 2
 """Label of texts of which it is not known here whether they have a format."""
 
 
+STORED = Path(__file__).with_name("formats.npz")
+"""Automata of the patterns of this module, which take up to a fifth of a second to make; `python -m tools.format_automata` writes
+it, and what it lacks is made."""
+
+
+def key_of(*patterns: str) -> str:
+    """The name in `STORED` of what `made` returns."""
+    return hashlib.sha256("\n".join(patterns).encode()).hexdigest()[:16]
+
+
+def made(certain: str, *perhaps: str) -> TextDfa:
+    """The texts of a pattern, labelled 1; those that only another one has besides are labelled `UNDECIDED`."""
+    every = [_built(pattern) for pattern in (certain, *perhaps)]
+    if not perhaps:
+        return every[0]
+    return product(every, lambda said: 1 if said[0] else UNDECIDED * said[1], _MOST_STATES, "a format")
+
+
 def _built(pattern: str) -> TextDfa:
     limits = CompileLimits()
     tree = parse(pattern, int(re.ASCII | re.DOTALL), limits)
     return from_letters(build_automaton(tree, limits, Deadline(limits)))
 
 
+def as_array(dfa: TextDfa) -> np.ndarray:
+    """An automaton as `STORED` has it, int32[1 + 2 * S + 3 * M]: S, labels, moves of every state, moves."""
+    moves = [number for row in dfa.rows for move in row for number in move]
+    return np.array([len(dfa.rows), *dfa.labels, *map(len, dfa.rows), *moves], np.int32)
+
+
 @functools.cache
+def _automaton(*patterns: str) -> TextDfa:
+    try:
+        with np.load(STORED, allow_pickle=False) as file:
+            size, *numbers = file[key_of(*patterns)].tolist()
+    except (OSError, KeyError):
+        return made(*patterns)
+    flat = iter(numbers[2 * size :])
+    moves = list(zip(flat, flat, flat))
+    ends = list(itertools.accumulate(numbers[size : 2 * size], initial=0))
+    return TextDfa([tuple(moves[begin:end]) for begin, end in itertools.pairwise(ends)], numbers[:size])
+
+
+def patterns_of(name: str, length_apart: bool = False) -> list[str]:
+    """The pattern of an enforced format, and for some another of all texts that may have it; `length_apart`: without its bound on
+    the length."""
+    certain = LENGTH_APART[name][0] if length_apart else FORMATS[name]
+    return [certain, _PERHAPS[name]] if name in _PERHAPS else [certain]
+
+
 def format_dfa(name: str, length_apart: bool = False) -> TextDfa:
     """The texts of an enforced format; `length_apart`: without its bound on the length."""
-    return _built(LENGTH_APART[name][0] if length_apart else FORMATS[name])
+    return _automaton(patterns_of(name, length_apart)[0])
 
 
-@functools.cache
 def decided_format_dfa(name: str, length_apart: bool = False) -> TextDfa:
     """The same texts, labelled 1, and those that may have the format besides, labelled `UNDECIDED`."""
-    certain = format_dfa(name, length_apart)
-    if name not in _PERHAPS:
-        return certain
-    return product([certain, _built(_PERHAPS[name])], lambda said: 1 if said[0] else UNDECIDED * said[1], _MOST_STATES, name)
+    return _automaton(*patterns_of(name, length_apart))

@@ -9,17 +9,19 @@ import random
 import re
 import warnings
 
+import numpy as np
 import pytest
 
 from fsa_compile.automata.labelled_dfa import any_text, lengths, words_trie
 from fsa_compile.automata.labelled_product import product
 from fsa_compile.errors import RegexSyntaxError, UnsupportedPatternError
-from fsa_compile.json_schema import SchemaOptions, schema_machine
+from fsa_compile.json_schema import SchemaOptions, formats, schema_machine
 from fsa_compile.json_schema.formats import FORMATS, format_dfa
 from fsa_compile.json_schema.patterns import search_dfa
 from fsa_compile.json_schema.string_spelling import encoded
 from fsa_compile.limits import CompileLimits
 from fsa_compile.patterns.ecma_syntax import parse_ecma
+from tools import format_automata
 
 LIMITS = CompileLimits()
 PATTERNS = [
@@ -216,3 +218,12 @@ def test_json_parsing_suite(data_dir):
                 without = b"".join(re.findall(rb'"(?:\\.|[^"\\])*"|[^\s"]+', text))
                 assert without != text, row["name"]
                 assert machine.accepts(without), row["name"]
+
+
+@pytest.mark.parametrize("patterns", format_automata.every(), ids=lambda patterns: formats.key_of(*patterns))
+def test_stored_formats_are_the_automata_of_their_patterns(patterns):
+    made = formats.made(*patterns)
+    assert formats._automaton(*patterns) == made
+    with np.load(formats.STORED) as file:
+        np.testing.assert_array_equal(file[formats.key_of(*patterns)], formats.as_array(made))
+        assert len(file.files) == len(format_automata.every())

@@ -17,6 +17,7 @@ import dataclasses
 
 import numpy as np
 
+from fsa_compile.arrays.integers import equal_rows
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
 
@@ -126,7 +127,7 @@ class Windows:
         key = f, best.tobytes()
         found = self._known.get(key)
         if found is None:
-            rows = np.unique(best[:, 1:-1], axis=0)
+            rows = best[equal_rows(best[:, 1:-1])[0], 1:-1]  # `np.unique` would load NumPy's masked arrays
             begun = 1 + np.flatnonzero((rows < _FAR).any(0))  # ascending
             rows = rows[:, begun - 1]
             found = np.zeros(size, np.int64)
