@@ -31,8 +31,6 @@ import numpy as np
 from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
 from fsa_compile.automata.labelled_product import product
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.patterns.python_syntax import parse
-from fsa_compile.patterns.regex_automaton import build_automaton
 
 _MOST_STATES = 20_000
 """Bound on the joint states of a format's two patterns; the formats here stay far below it."""
@@ -224,6 +222,9 @@ def made(certain: str, *perhaps: str) -> TextDfa:
 
 
 def _built(pattern: str) -> TextDfa:
+    from fsa_compile.patterns.python_syntax import parse
+    from fsa_compile.patterns.regex_automaton import build_automaton
+
     limits = CompileLimits()
     tree = parse(pattern, int(re.ASCII | re.DOTALL), limits)
     return from_letters(build_automaton(tree, limits, Deadline(limits)))

@@ -27,7 +27,6 @@ from fsa_compile.json_schema.machine_builder import Bounds, Controls
 from fsa_compile.json_schema.patterns import search_dfa
 from fsa_compile.json_schema.schema_options import Escapes, SchemaOptions
 from fsa_compile.json_schema.string_spelling import Speller, encoded
-from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.regex_automaton import build_automaton
 
@@ -94,6 +93,8 @@ class Strings:
         assert isinstance(atom, (Found, Spelled))
         try:
             if isinstance(atom, Spelled):
+                from fsa_compile.languages.group_syntax import parse_with_groups  # a schema of its own has no such patterns
+
                 tree = parse_with_groups(atom.pattern, 0, self._limits)
                 return from_letters(build_automaton(tree, self._limits, Deadline(self._limits)))
             return search_dfa(atom.pattern, self._limits)

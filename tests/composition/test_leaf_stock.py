@@ -106,7 +106,32 @@ def test_leaves_that_are_not_read_any_more_make_room(stock, monkeypatch):
     compiled(tokenizer)  # reads the others, and stores what is missing in place of the stale one
     assert sorted(stock.glob("leaves-*/*")) == files
     assert files[0].read_bytes() == data
-    assert all(time.time() - path.stat().st_mtime < 3_600 for path in files)
+    assert all(time.time() - path.stat().st_mtime < 3_600 for path in files[1:])
+
+
+def test_leaves_that_were_never_read_make_room_first_and_then_one_other(stock, monkeypatch):
+    tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+    compiled(tokenizer)
+    files = sorted(stock.glob("leaves-*/*"))
+    assert all(time.time() - path.stat().st_mtime > 80_000 for path in files)  # stored, not read
+    (folder,) = {path.parent for path in files}
+    stored = {path.name: path.stat().st_size for path in files}
+
+    def made_room(count: int, size: int = 1) -> set[str]:
+        """What is left where there is to be room for one more of so many."""
+        monkeypatch.setattr(leaf_stock, "_MOST_FILES", count)
+        found = leaf_stock._made_room(folder, size)
+        assert found == (len(list(folder.iterdir())) < count and size <= leaf_stock._MOST_IN_ALL)
+        return {path.name for path in folder.iterdir()}
+
+    compiled(tokenizer)  # reads all of them
+    (folder / "new.npy").write_bytes(b"new")
+    os.utime(folder / "new.npy", times=(time.time() - 86_400,) * 2)
+    assert made_room(len(files) + 1) == set(stored)
+    assert made_room(len(files) - 1) == set(stored)  # two that are in use would have to go
+    assert made_room(len(files), leaf_stock._MOST_IN_ALL + 1) == set(stored)
+    os.utime(files[1], times=(time.time() - 60,) * 2)
+    assert made_room(len(files)) == set(stored) - {files[1].name}
 
 
 def test_folders_of_other_code_go_when_they_are_old(stock):

@@ -26,14 +26,15 @@ T = TypeVar("T")
 
 _LEAST_SECONDS = 0.003
 """A leaf that is walked faster is not stored: reading it takes about a third of that."""
-_MOST_FILES = 64
+_MOST_FILES = 512
 """Leaves of one vocabulary."""
 _MOST_BYTES = 48 << 20
 """Of one leaf; the largest ones, of URIs and the like, take two seconds to walk and a thirtieth of that to read."""
 _MOST_IN_ALL = 192 << 20
 """Bytes of the leaves of one vocabulary."""
 _STALE_SECONDS = 86_400.0
-"""A leaf that was not read for so long makes room for new ones. What a long run reads once does not drive out the common ones."""
+"""A leaf that was not read for so long makes room for new ones, as does one that was never read: it is as old as that from the
+beginning. So what a long run needs once does not drive out the common ones, and does not keep new ones out."""
 _UNUSED_SECONDS = 30 * 86_400.0
 """After so long without a new leaf, the folder of another state of the package's files is deleted."""
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Parts) if field.name != "rows")
@@ -125,6 +126,7 @@ def _store(found: Any, path: Path, key: bytes) -> None:
         if not _made_room(path.parent, len(text)):
             return
         part.write_bytes(hashlib.blake2b(text[16:], digest_size=16, key=key).digest() + text)
+        os.utime(part, (unread := time.time() - _STALE_SECONDS, unread))
         os.replace(part, path)
     except OSError:
         return
@@ -134,17 +136,21 @@ def _store(found: Any, path: Path, key: bytes) -> None:
 
 
 def _made_room(folder: Path, size: int) -> bool:
-    """Whether a leaf of a size has room in a folder, once stale ones are deleted where that is needed."""
+    """Whether a leaf of a size has room in a folder, once stale ones are deleted where that is needed, and at most one other."""
     files = [(entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder)]
-    left, held = len(files), sum(length for _, length, _ in files)
+    left, held, leaving = len(files), sum(length for _, length, _ in files), list[str]()
     for used, length, path in sorted(files):
         if left < _MOST_FILES and held + size <= _MOST_IN_ALL:
             break
-        if time.time() - used <= _STALE_SECONDS:
-            return False
-        os.unlink(path)
+        leaving.append(path)
         left, held = left - 1, held - length
-    return left < _MOST_FILES and held + size <= _MOST_IN_ALL
+        if time.time() - used < _STALE_SECONDS:
+            break
+    if left >= _MOST_FILES or held + size > _MOST_IN_ALL:
+        return False
+    for path in leaving:
+        os.unlink(path)
+    return True
 
 
 def _delete_unused(folder: Path) -> None:
