@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fsa_compile.errors import ConstraintError, UnsupportedGrammarError
-from fsa_compile.grammar.grammar_tree import Choice, Embedded, Expression, Grammar, LexicalMode, Repeat, Sequence, SpecialToken
 from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
+
+if TYPE_CHECKING:  # a pattern needs none of it
+    from fsa_compile.grammar.grammar_tree import Expression, Grammar, LexicalMode, SpecialToken
 
 Syntax = Literal["lark", "gbnf"]
 
@@ -89,6 +91,8 @@ def special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, int
     Raises:
       UnsupportedGrammarError: the vocabulary has no such token, or it is text, or it ends the text.
     """
+    from fsa_compile.grammar.grammar_tree import Embedded
+
     out: dict[str | int, int] = {}
     for node in special_tokens(grammar):
         if isinstance(node, Embedded):
@@ -113,6 +117,8 @@ def special_ids(grammar: Grammar, vocabulary: Vocabulary) -> dict[str | int, int
 
 def special_tokens(grammar: Grammar) -> Iterator[SpecialToken]:
     """Every place in a grammar where a special token stands."""
+    from fsa_compile.grammar.grammar_tree import Choice, Repeat, Sequence, SpecialToken
+
     todo: list[Expression] = [rule.body for rule in grammar.rules.values()] + list(grammar.ignore)
     while todo:
         node = todo.pop()

@@ -11,13 +11,8 @@ from fsa_compile.artifact.stored_arrays import stored_arrays
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.automata.unfold_stacks import flattened
-from fsa_compile.composition.pushdown.pushdown_artifact import assemble_machine
-from fsa_compile.composition.pushdown.pushdown_walk import walk_machine
-from fsa_compile.composition.pushdown.spelling import bytes_not_alone
-from fsa_compile.composition.pushdown.stack_contexts import with_contexts
 from fsa_compile.composition.regular.regular_artifact import assemble
 from fsa_compile.composition.regular.trie_walk import walk_tokens
-from fsa_compile.composition.shared_loops import known_tokens
 from fsa_compile.errors import UnsatisfiableError, UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -61,7 +56,11 @@ def compose(
     if dfa.start == 0:
         raise UnsatisfiableError("the constraint accepts no text at all", where=source)
     tables = tables_for(vocabulary)
-    known = known_tokens(dfa, tables, limits, deadline) if keep_loops else None
+    known = None
+    if keep_loops:
+        from fsa_compile.composition.shared_loops import known_tokens
+
+        known = known_tokens(dfa, tables, limits, deadline)
     arcs = walk_tokens(dfa, tables, deadline, known)
     return assemble(dfa, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, levels=levels)
 
@@ -107,6 +106,11 @@ def compose_machine(
     flat = flattened(machine, flat_states) if flat_states and machine.sets is None else None
     if flat is not None:
         return compose(flat, vocabulary, source=source, limits=limits, deadline=deadline, extra=extra, keep_loops=True)
+    # Most of the compiler's modules are for stacks alone, and take longer to load than a pattern does to compile.
+    from fsa_compile.composition.pushdown.pushdown_artifact import assemble_machine
+    from fsa_compile.composition.pushdown.pushdown_walk import walk_machine
+    from fsa_compile.composition.pushdown.stack_contexts import with_contexts
+
     tables = tables_for(vocabulary)
     if machine.sets is not None:
         _check_spelling(machine, tables, source)
@@ -124,6 +128,8 @@ def _check_spelling(machine: ByteMachine, tables: VocabularyTables, source: str)
 
     Whether what follows can be spelled would then depend on which keys are still open, which no mask of a node says.
     """
+    from fsa_compile.composition.pushdown.spelling import bytes_not_alone
+
     missing = bytes_not_alone(machine, tables)
     if len(missing):
         raise UnspellableError(
