@@ -80,8 +80,10 @@ test-pages: docs  ## the site in a browser, in two widths; screenshots go to bui
 	.venv-docs/bin/python -m pip --disable-pip-version-check --no-input -q install selenium pytest
 	.venv-docs/bin/python -m pytest -c /dev/null --rootdir . -p no:cacheprovider tests/pages
 
+# The type checker keeps one core busy for a minute: it runs beside the tests.
 .PHONY: test
-test: lint types pytest  ## linter, type checker, all tests
+test: lint  ## linter, type checker, all tests
+	+$(MAKE) --no-print-directory -j2 types pytest
 
 .PHONY: lint
 lint: $(VENV)/.installed-test  ## ruff
