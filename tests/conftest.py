@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracles.samples import sampled
+from oracles.samples import FULL, sampled
 from oracles.tallies import Tally
 
 _MOST_MAPPINGS = 8_000
@@ -42,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if "optimization_level=0" in flags and metadata.version("jaxlib").startswith("0.10."):  # later ones end at a flag unknown to them
         os.environ["XLA_FLAGS"] = f"{flags} {_QUICKER}"
     os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # nobody reads from which lines an operation came
+    if config.getoption("--exhaustive"):
+        os.environ[FULL] = "1"
     chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     if chosen is None or (hasattr(config, "workerinput") and Path(chosen).name.startswith(_KEPT)):
         folder = tempfile.TemporaryDirectory(prefix=_KEPT, ignore_cleanup_errors=True)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from oracles.samples import sample
+from oracles.samples import FULL, examples, sample
 
 ROOT = Path(__file__).parents[1]
 CASES = {f"{kind}-{seed}": {"kind": kind, "seed": seed} for kind in ("regular", "stack", "items") for seed in range(20)}
@@ -83,3 +83,10 @@ def test_all_run_when_asked(tmp_path):
 
 def test_a_mark_that_says_too_little_is_told(tmp_path):
     assert any("test_some: a sample of 4 cannot hold every value of seed: 9 are needed" in line for line in run(tmp_path, "4, every=('seed',)"))
+
+
+def test_hypothesis_tries_more_in_full(monkeypatch):
+    monkeypatch.delenv(FULL, raising=False)
+    assert examples(60, 1_500) == 60
+    monkeypatch.setenv(FULL, "1")
+    assert examples(60, 1_500) == 1_500

@@ -13,6 +13,7 @@ from corpus.walk_patterns import REAL, TOY, WIDE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.byte_oracle import ByteOracle
+from oracles.samples import examples
 from oracles.toy import every_byte, few_bytes
 
 import fsa_compile
@@ -181,7 +182,7 @@ def patterns() -> st.SearchStrategy[str]:
     return st.recursive(atom, extend, max_leaves=6)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(60, 1_500), deadline=None, derandomize=True)
 @given(patterns())
 def test_generated_patterns_by_brute_force(pattern: str) -> None:
     """All token strings up to a length, against `re.fullmatch` and the oracle, on a vocabulary that lacks most bytes."""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.grammar_spans import accepts
+from oracles.samples import examples
 
 from fsa_compile.errors import ConstraintError, GrammarError, GrammarSyntaxError, LimitError, UnsupportedGrammarError
 from fsa_compile.grammar.gbnf_syntax import parse_gbnf
@@ -246,13 +247,13 @@ def check(text: str) -> None:
         assert refusal.fix
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(120, 4_000), deadline=None)
 @given(st.lists(st.sampled_from(WORDS), max_size=30).map("".join) | st.text(max_size=40))
 def test_any_text_is_a_grammar_or_an_error(text: str) -> None:
     check(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(120, 4_000), deadline=None)
 @given(st.data())
 def test_a_mutated_grammar_is_a_grammar_or_an_error(data: st.DataObject) -> None:
     text = JSON

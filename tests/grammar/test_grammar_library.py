@@ -16,6 +16,7 @@ from corpus.program_texts import PROGRAMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import grammar_judges as judges
+from oracles.samples import examples
 
 from fsa_compile import ConstraintError, Vocabulary, compile_grammar, library
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
@@ -193,7 +194,7 @@ def test_the_sqlite_judge_tells_syntax_from_meaning():
 
 @pytest.mark.parametrize("name", ["json", "json_compact"])
 @given(value=JSON_VALUES, ascii_only=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25, 600), deadline=None)
 def test_what_json_dumps_writes_is_accepted(name, value, ascii_only):
     for separators in (None, (",", ":")):
         text = json.dumps(value, ensure_ascii=ascii_only, separators=separators)
@@ -201,7 +202,7 @@ def test_what_json_dumps_writes_is_accepted(name, value, ascii_only):
 
 
 @given(value=JSON_VALUES, draw=st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25, 600), deadline=None)
 def test_json_with_white_space_anywhere(value, draw):
     text = json.dumps(value)
     parts = re.findall(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s"\[\]{},:]+', text)
@@ -211,14 +212,14 @@ def test_json_with_white_space_anywhere(value, draw):
 
 
 @given(value=st.dictionaries(st.text(max_size=4), JSON_VALUES, max_size=3), indent=st.sampled_from([None, 1, 2, "\t"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25, 600), deadline=None)
 def test_json_objects_in_gbnf(value, indent):
     text = json.dumps(value, indent=indent)
     assert accepts("json_object", text) == judges.is_json_object(text)
 
 
 @given(value=PYTHON_VALUES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60, 1_500), deadline=None)
 def test_what_repr_writes_is_accepted(value):
     assert accepts("python_values", repr(value))
     assert accepts("python_values", f"f({value!r}, key={value!r})")

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import pytest
+
+FULL = "CONSTRAX_TESTS_IN_FULL"
+"""The environment variable that is set where `--exhaustive` is: decorators are read before there are fixtures."""
+
+
+def examples(sampled: int, in_full: int) -> int:
+    """How many examples Hypothesis tries: `sampled` by default, `in_full` with `--exhaustive`."""
+    return in_full if os.environ.get(FULL) else sampled
 
 
 def sample(cases: Mapping[str, Mapping[str, object]], keep: int, every: Sequence[str] = ()) -> set[str]:

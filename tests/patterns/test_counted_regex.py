@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.counting import language_difference, mask_differences
+from oracles.samples import examples
 
 from fsa_compile import compile_regex, load_tokenizer, regex
 from fsa_compile.artifact import CompiledConstraint
@@ -130,7 +131,7 @@ PATTERNS = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, 2_000), deadline=None)
 @given(PATTERNS)
 def test_random_patterns(pattern: str) -> None:
     machine = machine_of(pattern, large=2)

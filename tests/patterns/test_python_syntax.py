@@ -9,6 +9,7 @@ import warnings
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from oracles.samples import examples
 from oracles.text_walks import all_texts, is_trim
 
 from fsa_compile.errors import ConstraintError, LimitError, RegexSyntaxError, UnsatisfiableError, UnsupportedPatternError
@@ -164,7 +165,7 @@ _TEXTS = all_texts("ab1 ", 3)
 _BEYOND_RE = re.compile(r"\\[pP]|\(\?<[^=!]")
 
 
-@settings(max_examples=3000, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(1_000, 10_000), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.lists(_PIECES, max_size=9).map("".join))
 @example("[]-a]")
 @example("(?x) a b # c")

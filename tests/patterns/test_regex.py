@@ -14,6 +14,7 @@ import regex as regex_package
 from corpus.patterns import PATTERNS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from oracles.samples import examples
 from oracles.text_walks import SCALARS, accepted_characters, accepted_texts, all_texts, is_trim, mutations
 
 from fsa_compile.automata.openfst import to_pynini
@@ -140,7 +141,7 @@ def _bigger(inner):
 _TEXTS = all_texts("ab\n", 4) + all_texts("a b", 3)
 
 
-@settings(max_examples=1500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(500, 5_000), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.recursive(_ATOMS, _bigger, max_leaves=8))
 def test_random_patterns_by_brute_force(pattern):
     agrees_with_re(pattern, _TEXTS)
