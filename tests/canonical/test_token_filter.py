@@ -36,14 +36,14 @@ def test_all_segmentations_of_texts(name: str, data_dir: Path, documents: list[s
         piece = load_piece_encoder(name, data_dir)
         encode = lambda text: piece(text.encode())  # noqa: E731
     checked = 0
-    for _, text in texts(np.random.default_rng(5), 20_000 if exhaustive else 400, tokenizer.vocabulary.tokens, documents):
+    for _, text in texts(np.random.default_rng(5), 20_000 if exhaustive else 200, tokenizer.vocabulary.tokens, documents):
         if "▁" in text and name == "llama2":
             continue  # the encoder reads it as a space
         want = tuple(encode(text))
         assert segmentations(tables.filter, text.encode(), ids, 512) == [want], text
         assert tables.is_canonical(list(want))
         checked += 1
-    assert checked > 300
+    assert checked > 150
 
 
 def test_fallback_characters(data_dir: Path) -> None:
@@ -159,4 +159,4 @@ def test_the_small_models_tokenizer() -> None:
         if "▁" not in text and "<" not in text:
             checked += 1
             assert segmentations(tables.filter, text.encode(), ids, 64) == [tuple(processor.encode(text))], text
-    assert checked > 300
+    assert checked > 150

@@ -165,7 +165,7 @@ def test_grammars(tally):
 
 @pytest.mark.exhaustive
 def test_schemas(tally):
-    for rng in tally.cases(80, least=2_000):
+    for rng in tally.cases(50, least=2_000):
         tally.update(one_schema(rng))
     assert tally["checks"] > 10 * tally["undecided"]
     assert min(tally[name] for name in ("filtered", "prefixed", "sets", "texts")) > 4

@@ -117,7 +117,7 @@ def checked(machine: ByteMachine, constraint: CompiledConstraint, vocabulary: Vo
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::fsa_compile.grammar.grammar_checks.GrammarWarning")
 def test_recursive_grammars(tally):
-    for rng in tally.cases(60):
+    for rng in tally.cases(36):
         text = recursive_grammar(rng)
         try:
             machine = machine_of(parse_lark(text, mode=rng.choice(["characters", "longest"])))
@@ -132,7 +132,7 @@ def test_recursive_grammars(tally):
 
 @pytest.mark.exhaustive
 def test_recursive_schemas(tally):
-    for rng in tally.cases(25):
+    for rng in tally.cases(15):
         schema = recursive_schema(rng)
         options = SchemaOptions(key_order=rng.choice(["declared", "any"]), whitespace=rng.choice(["compact", "optional"]))
         longer = rng.sample(PARTS, rng.choice([0, 5, 12]))

@@ -168,12 +168,12 @@ def check_changed(programs: list[str], count: int, seed: int, parses: Callable[[
 def test_a_program_is_read_and_changed_ones_are_refused_where_javac_refuses_them(program, exhaustive, parses):
     assert parses(program)
     assert accepts(program)
-    check_changed([program], 10_000 if exhaustive else 400, 1, parses, 0.06)
+    check_changed([program], 10_000 if exhaustive else 200, 1, parses, 0.06)
 
 
 def test_keywords_are_no_names(exhaustive, parses):
     draw, words = random.Random(3), keywords_of(library.grammar_text("java"))
-    for _ in range(10_000 if exhaustive else 500):
+    for _ in range(10_000 if exhaustive else 250):
         text = with_keyword(draw, PROGRAM, words)
         assert parses(text) or not accepts(text), text
 
@@ -213,7 +213,7 @@ def test_the_shared_programs(data_dir, exhaustive, parses):
     texts = [text for text in (rows if exhaustive else rows[::5]) if parses(text)]
     taken = [text for text in texts if accepts(text)]
     assert len(taken) >= 0.99 * len(texts) > 100
-    check_changed(taken, 10_000 if exhaustive else 300, 2, parses, 0.03)
+    check_changed(taken, 10_000 if exhaustive else 150, 2, parses, 0.03)
 
 
 def test_casts_are_javacs(parses):

@@ -102,7 +102,7 @@ def one_case(rng: random.Random) -> Counter:
 
 @pytest.mark.exhaustive
 def test_random_programs(tally):
-    for rng in tally.cases(30, least=1_500):
+    for rng in tally.cases(20, least=1_500):
         tally.update(one_case(rng))
     assert tally["made"] > tally["conflict"] + tally["refused"]
     assert min(tally["texts True"], tally["texts False"]) > 2 * tally["made"]

@@ -133,12 +133,12 @@ def check_changed(programs: list[str], count: int, seed: int) -> None:
 def test_a_program_is_read_and_changed_ones_are_refused_where_python_refuses_them(exhaustive):
     assert parses(PROGRAM)
     assert accepts(PROGRAM)
-    check_changed([PROGRAM], 10_000 if exhaustive else 300, 1)
+    check_changed([PROGRAM], 10_000 if exhaustive else 150, 1)
 
 
 def test_keywords_are_no_names(exhaustive):
     draw, words = random.Random(3), keywords_of(library.grammar_text("python"))
-    for _ in range(20_000 if exhaustive else 1000):
+    for _ in range(20_000 if exhaustive else 500):
         text = with_keyword(draw, draw.choice([PROGRAM, *SHORT]), words)
         assert parses(text) or not accepts(text), text
 
@@ -150,7 +150,7 @@ def test_the_shared_programs(data_dir, exhaustive):
     texts = [reindented(row["text"].rstrip() + "\n") for row in (rows if exhaustive else rows[::5])]
     taken = [text for text in texts if accepts(text)]
     assert len(taken) > 0.98 * len(texts)
-    check_changed(taken, 10_000 if exhaustive else 300, 2)
+    check_changed(taken, 10_000 if exhaustive else 150, 2)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_short_programs_are_read(text):
 
 def test_of_changed_short_programs_none_is_taken_that_python_refuses(exhaustive):
     rng = random.Random(4)
-    for _ in range(20_000 if exhaustive else 1000):
+    for _ in range(20_000 if exhaustive else 500):
         text = changed(rng, rng.choice(SHORT))
         assert parses(text) or not accepts(text), text
 
@@ -208,25 +208,25 @@ def test_names_that_begin_with_keywords():
 
 def test_statements_are_read_as_python_reads_them(exhaustive):
     rng, both, missed = random.Random(11), {True: 0, False: 0}, 0
-    for _ in range(60_000 if exhaustive else 4_000):
+    for _ in range(60_000 if exhaustive else 2_000):
         text = statement(rng)
         right, taken = parses(text), accepts(text)
         both[right] += 1
         missed += right and not taken
         assert taken == right or (right and LEFT_OUT_STATEMENTS.search(text)), text
-    assert min(both.values()) > 500
+    assert min(both.values()) > 250
     assert missed < both[True] / 20
 
 
 @pytest.mark.parametrize("odd", [False, True])
 def test_fstrings_are_read_as_python_reads_them(odd, exhaustive):
     drawn, both = FStrings(random.Random(12), odd), {True: 0, False: 0}
-    for _ in range(60_000 if exhaustive else 3_000):
+    for _ in range(60_000 if exhaustive else 1_500):
         text = drawn.line()
         right = parses(text)
         both[right] += 1
         assert accepts(text) == right or (right and odd), text
-    assert min(both.values()) > 150
+    assert min(both.values()) > 75
 
 
 def test_masks_inside_fstrings(data_dir, exhaustive):

@@ -145,7 +145,7 @@ def test_real_programs_are_read(name, exhaustive):
 def test_of_changed_texts_none_is_taken_that_the_judge_refuses(name, exhaustive):
     draw, counts, judge = random.Random(name), {True: 0, False: 0}, judge_of(name)
     missed = 0
-    for _ in range(10_000 if exhaustive else 600):
+    for _ in range(10_000 if exhaustive else 300):
         text = changed(draw, PROGRAMS[name][0])
         taken, right = accepts(name, text), judge(text)
         assert right or not taken, text
@@ -161,7 +161,7 @@ def test_keywords_are_no_names(name, exhaustive):
     draw, judge = random.Random(name), judge_of(name)
     words = [word for word in keywords_of(library.grammar_text(name)) if word != "arguments"]
     assert len(words) > 20
-    for _ in range(10_000 if exhaustive else 500):
+    for _ in range(10_000 if exhaustive else 250):
         text = with_keyword(draw, draw.choice([text for text in PROGRAMS[name][0] if re.search("[A-Za-z]", text)]), words)
         assert judge(text) or not accepts(name, text), text
 

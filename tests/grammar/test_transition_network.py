@@ -209,7 +209,7 @@ def random_rules(rng: random.Random) -> Grammar:
 def test_random_rules(stacks: int, exhaustive: bool) -> None:
     """Every grammar is refused with an error, or its machine has its language."""
     done = 0
-    for seed in range(70 if exhaustive else 30):
+    for seed in range(70 if exhaustive else 20):
         grammar = random_rules(random.Random(seed))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", GrammarWarning)
@@ -218,7 +218,7 @@ def test_random_rules(stacks: int, exhaustive: bool) -> None:
             except (GrammarError, UnsatisfiableError):
                 continue
         done += 1
-    assert done >= (20 if exhaustive else 8)
+    assert done >= (20 if exhaustive else 5)
 
 
 def test_gbnf_right_recursion() -> None:

@@ -73,7 +73,7 @@ def flat_object(rng: random.Random) -> dict:
 
 @pytest.mark.exhaustive
 def test_closed_objects_of_plain_values_have_a_bound_in_any_order(tally):
-    for rng in tally.cases(60):
+    for rng in tally.cases(36):
         schema = flat_object(rng)
         try:
             constraint = compile_json_schema(schema, BYTES, options=SchemaOptions(key_order="any"))
@@ -120,7 +120,7 @@ def test_the_bound_is_small_in_yaml(schema):
 
 @pytest.mark.exhaustive
 def test_texts_are_completed_within_their_limit(tally):
-    for rng in tally.cases(40, least=3_000):
+    for rng in tally.cases(24, least=3_000):
         order = rng.choice(["declared", "any"])
         schema = nested(rng) if rng.random() < 0.5 else rng.choice([random_schema(rng, 3), {"not": random_schema(rng, 3)}])
         options, limits = SchemaOptions(key_order=order), CompileLimits(max_seconds=60)

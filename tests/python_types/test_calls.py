@@ -88,7 +88,7 @@ def test_text_or_call(style):
 @pytest.mark.parametrize("trigger", [None, TRIGGER])
 def test_accepted_texts_are_calls(style, trigger, exhaustive):
     found = 0
-    for seed in range(500 if exhaustive else 25):
+    for seed in range(500 if exhaustive else 15):
         text = random_text(machine(style, trigger), seed)
         if text is not None:
             read = parse_call(TOOLS, text, style=style, trigger=trigger)

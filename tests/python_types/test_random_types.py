@@ -54,7 +54,7 @@ def same_text(a, b):
 
 @pytest.mark.exhaustive
 def test_what_is_dumped_is_accepted_and_read_back(tally):
-    for rng in tally.cases(14):
+    for rng in tally.cases(9):
         style = rng.choice(["json", "python"])
         T, values = random_type(rng)
         try:
@@ -81,8 +81,8 @@ def test_what_is_dumped_is_accepted_and_read_back(tally):
             assert numbers(back) == numbers(value), (T, value, text)
 
         check()
-    assert tally["made"] > 8
-    assert tally["checks"] > 40
+    assert tally["made"] > 5
+    assert tally["checks"] > 25
 
 
 @pytest.mark.parametrize("style", ["json", "python"])
