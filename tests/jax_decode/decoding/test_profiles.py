@@ -100,7 +100,7 @@ def test_all_constraints_of_a_server_run_in_one_program_for_each_number_of_rows(
 
     The one grammar that is followed on several stacks at once has the profile of its kind, and so a program of its own.
     """
-    every = several(data_dir, 1000, 200) if exhaustive else several(data_dir, 12, 4)
+    every = several(data_dir, 1000, 200) if exhaustive else several(data_dir, 8, 4)
     size = small_tokenizer().vocabulary.size
     run = functools.partial(jax_decode.generate, toy(size), max_new_tokens=8, chunk=4, allow_truncation=True)
     pool = [c for c in every if c.stacks == 1]
@@ -110,7 +110,7 @@ def test_all_constraints_of_a_server_run_in_one_program_for_each_number_of_rows(
         assert out.status[0] in (Status.ACCEPTED, Status.TRUNCATED)
     assert compiled.count("decode") == 2
     rng = random.Random(0)
-    for _ in range(200 if exhaustive else 8):
+    for _ in range(200 if exhaustive else 6):
         rows = rng.choice([1, 4, 16])
         batch = jax_decode.to_device([rng.choice(pool) for _ in range(rows)], profile=POOL)
         which = [i if rng.random() < 0.8 else None for i in range(rows)]
