@@ -12,8 +12,11 @@ _LEAST = {"judge": 1_000, "openfst": 1_000}
 
 @pytest.mark.parametrize("name", EXECUTORS)
 def test_every_text_is_judged_right(name: str, tmp_path, exhaustive) -> None:
-    """By the slowest executor, of every row the first text of its language and the first outside; in full with --exhaustive."""
-    pairs = PAIRS if exhaustive or name != "drafts" else list({(pair.row, pair.good): pair for pair in reversed(PAIRS)}.values())
+    """By the slowest executor, of every row the shortest text of its language and the shortest outside; in full with --exhaustive."""
+    pairs = PAIRS
+    if name == "drafts" and not exhaustive:
+        by_length = sorted(PAIRS, key=lambda pair: -len(pair.text))
+        pairs = tuple({(pair.row, pair.good): pair for pair in by_length}.values())
     verdicts = EXECUTORS[name](pairs, tmp_path)
     wrong = [(ROWS[pair.row].name, pair.text, pair.good) for pair, verdict in zip(pairs, verdicts) if verdict not in (None, pair.good)]
     assert wrong == []

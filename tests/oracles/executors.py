@@ -146,7 +146,8 @@ def _on_device(pairs: Sequence[Pair], run: Callable[..., Sequence[bool]]) -> lis
         for begin in range(0, len(places), size):
             batch = places[begin : begin + size]
             batch += places[: size - len(batch)]
-            tokens = np.full((size, len(ids[places[-1]])), -1, np.int32)
+            longest = max(len(ids[place]) for place in batch)
+            tokens = np.full((size, 1 << max(longest - 1, 15).bit_length()), -1, np.int32)  # a power of two: widths share programs
             for row, place in enumerate(batch):
                 tokens[row, : len(ids[place])] = ids[place]
             which = np.array([rows.index(pairs[place].row) for place in batch], np.int32)
