@@ -183,3 +183,19 @@ def test_conditions_that_tell_which_of_two_rules_has_ended_are_read_or_refused_w
     assert {text: read.accepts(text.encode()) for text in texts} == texts
     with pytest.raises(UnsupportedGrammarError, match="depends on what stands further outside"):
         machine_of(parse_lark(grammar.replace("(?{}[y\\]]{})", "(?=\\)|xx)").replace("[y\\]]{}", "y|\\]\\]"), mode="longest"))
+
+
+FURTHER = """
+start: s0
+s0: C s1 | "(" s1 ")" s0 |
+s1: A s2 | B s2 | C s0 |
+s2: A s1 | B s1 | "(" s1 ")" s2
+A.0: /(?:[>=](?!(?:[<>]|<)<>))/
+B.1: /[>=](?![<>]>=)/
+C.2: /(?:(?!(?:=[>=]|[>=][<>]))[<>][>=](?<=[<>])[>=](?=[<>])>)/
+"""
+
+
+def test_readings_that_differ_below_a_call_are_refused_with_their_place():
+    with pytest.raises(GrammarConflictError, match=r"after '\(>=', '<' tells whether A or B has ended, and these end different rules"):
+        machine_of(parse_lark(FURTHER, mode="longest"))
