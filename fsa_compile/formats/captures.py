@@ -281,6 +281,8 @@ class _Reading:
                 return
             if terminal.automaton.final[state] and self._may_end(terminal, state, place + 1):
                 yield place + 1
+                if terminal.soonest:
+                    return
 
     def _may_end(self, terminal: Terminal, state: int, at: int) -> bool:
         """Whether the condition at the end of a terminal, if there is one, holds at a place."""

@@ -13,6 +13,10 @@ A lexeme may also end where a longer match has begun that may still fail: the ne
 younger. A match of an older generation ends all younger ones; where an older one fails, they become the text. A match with a
 condition on what follows is one only before the symbols that it allows: until they are seen the younger generations stay. Both
 readings lie in one control, so the older lexeme must be inline, and while it lasts the younger must neither call nor return.
+
+Where more than the next symbol decides a condition, the reading that needs it to hold and the one that needs it to fail go on
+side by side, each with its *looks* (`text_ahead`). Lexemes are compared with those alone that need no more than they do. Looks go
+along into calls and returns, so all readings that call, or return, before one symbol must have the same.
 """
 
 from __future__ import annotations

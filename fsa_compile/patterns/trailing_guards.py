@@ -1,9 +1,8 @@
-r"""Conditions at the very end of a terminal: what may not follow it, as in `/select\b/` and `/[0-9]+(?![A-Za-z_])/`.
+r"""Characters that may not follow a lexeme, as in `/select\b/` and `/[0-9]+(?![A-Za-z_])/`, and the bytes that they begin with.
 
-In longest-match mode such a condition is no part of the lexeme: it only forbids the lexeme to end before some texts. One that
-speaks of one character is a set of characters that may not follow; one that demands a character forbids all others, and the end
-of the text. Which first bytes it forbids is exact: a byte with which both forbidden and other characters begin matters only where
-some lexeme can begin with it. A condition that says more (`/[0-9]+(?![.][0-9])/`) is kept as it is.
+In longest-match mode such a condition is no part of the lexeme: it only forbids the lexeme to end before some characters. One that
+demands a character forbids all others, and the end of the text. Which first bytes are forbidden is exact: a byte with which both
+forbidden and other characters begin matters only where some lexeme can begin with it.
 """
 
 from __future__ import annotations

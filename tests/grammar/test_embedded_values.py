@@ -206,6 +206,40 @@ def test_captures_read_conditions_at_the_end_as_the_machine_does():
             assert [(c.start, c.end) for c in found[rule]] == sorted((t.meta.start_pos, t.meta.end_pos) for t in tree.find_data(rule)), text
 
 
+@pytest.mark.parametrize(
+    ("grammar", "letters"),
+    [
+        ("start: (text | tag)*\ntext[capture]: /(?!<<)[a<]+?(?=<<|$)/\ntag[capture]: \"<<\"", "a<"),
+        ("start: (x | y)*\nx[capture]: /(?<!b)aa?/\ny[capture]: /[ab]/", "ab"),
+        ("start: (x | y)*\nx[capture]: /a+(?!ab|ba)b?/\ny[capture]: /[ab]/", "ab"),
+    ],
+)
+def test_captures_see_the_text_around_terminals_as_the_machine_does(grammar: str, letters: str):
+    parser = lark.Lark(grammar.replace("[capture]", ""), parser="lalr", propagate_positions=True)
+    machine, count = machine_of(parse_lark(grammar, mode="longest")), 0
+    for text in map("".join, itertools.product(letters, repeat=6)):
+        try:
+            tree = parser.parse(text)
+        except lark.exceptions.UnexpectedInput:
+            assert not machine.accepts(text.encode())
+            with pytest.raises(ConstraintError, match="the text is not the grammar's"):
+                parse_captures(grammar, BYTES, text)
+            continue
+        assert machine.accepts(text.encode())
+        for rule, found in parse_captures(grammar, BYTES, text).items():
+            assert [(c.start, c.end) for c in found] == sorted((t.meta.start_pos, t.meta.end_pos) for t in tree.find_data(rule)), text
+        count += 1
+    assert count > 20
+
+
+def test_conditions_on_the_text_around_are_refused_where_tokens_are_counted_or_values_stand_before():
+    for condition in ("b+(?!c)", "b+(?!cd)", "(?<!a)b+", "(?!bc)b+"):
+        with pytest.raises(ConstraintError, match="condition on the text around it cannot be kept where tokens are counted"):
+            compile_grammar(f"start: v\nv[max_tokens=2]: T\nT: /{condition}/", BYTES)
+    with pytest.raises(ConstraintError, match="would look at values whose text is not known"):
+        compile_grammar('start: %json {"enum": [1]} T\nT: /(?<!2)b/', BYTES)
+
+
 def test_captures_with_values_special_tokens_and_without_a_lexer():
     grammar = 'start: x <|x|> y? z\nx[capture]: /[a-z]+/\ny[capture="v"]: %json {"type": "object"}\nz[capture]: "é"*'
     ids = [t + 1 for t in b"ab"] + [257] + [t + 1 for t in b'{"k": 1}'] + [t + 1 for t in "éé".encode()] + [0]

@@ -151,6 +151,8 @@ def test_random_grammars_are_read_as_a_lexer_with_re_reads_them(terminal, exhaus
          '{"a":"b"} {"a"_:_"b"} {"a":{"b":"c"}} {"a":"b":"c"} {"a"}'),
         ('start: (IF | NAME | "-" | NUM)+\nIF.2: /\\bif\\b/\nNAME: /[a-z]+/\nNUM: /[0-9]+/\n%ignore "_"', "if ifx 1if if1 1_if if-if a_if 1ifx"),
         ('start: (NAME | ".")+\nNAME: /(?!if\\b)[a-z]+/', "if a if. .if ifx a.if.b i.f iff"),
+        ('start: A "y"?\nA: B\nB: C\nC: /x(?!y)|xy(?!y)/', "x xy xyy"),
+        ('start: A "b"?\nA: B\nB: /a.*?b/', "ab abb acb acbb"),
         ('start: T "b"?\nT: /(?!ab)a|(?=abb)ab/', "a ab abb abbb"),
         ('start: (A | B)+\nA: /(?<!b)aa/\nB: /[ab]/', "a aa ba baa aaa baaa abaa"),
         ('start: (TEXT | tag)*\ntag: "{{" /[a-z]+/ "}}"\nTEXT: /(?!\\{\\{).+?(?=\\{\\{|$)/', "a {{x}} a{{x}}b a{b {{x}}{{y}} a{{{x}} {{ a}}b {{x}}}} a{{b}}{"),

@@ -21,8 +21,9 @@ What holds in the lexical mode "longest":
   with the same text could go on. `SELECTa` is no SELECT where names exist, even where no name may stand. Word characters are
   `\w`, and all that the terminal reads if in ASCII these are `\w` and $ only. Beyond ASCII this holds where the first byte of the
   character tells it from all others that may follow.
-* A condition at the end of a terminal (`/[0-9]+(?![A-Za-z_])/`), or of an alternative of it, forbids it to end before what the
-  condition excludes. Then the next terminal that matches the same text is taken, or else a shorter match.
+* A condition in a terminal that sees what follows (`/[0-9]+(?![A-Za-z_])/`) forbids it to end before what the condition excludes.
+  Then the next terminal that matches the same text is taken, or else a shorter match; where more than the next symbol decides,
+  both are followed (`text_ahead`). One that sees what precedes (`/\bif/`) forbids it to begin.
 * An ignored text may stand before the first, between any two, and after the last lexeme.
 """
 

@@ -1,11 +1,11 @@
 """Terminals that need more than their parts: lazy loops and conditions mean something for a lexeme as a whole only.
 
 In longest-match mode a terminal with a lazy loop is what a matcher takes that tries alternatives and loops in order
-(`first_match`). Where its conditions see more than the next character, it is its shortest matches: a match that begins with
-another match is none, and alternatives count one by one, so that strings in one and in three quotes do not get into each other's
-way. Conditions (lookaround, boundaries, anchors) inside a terminal see all of it; one that would look at the text around it is
-refused, except that in longest-match mode one at the end may forbid characters to follow (`trailing_guards`). All are settled by
-joining the terminal to one regular expression.
+(`first_match`). Where its conditions see more than the next character and its loops are all lazy, it ends where they first hold.
+Else it is its shortest matches: a match that begins with another match is none, and alternatives count one by one, so that
+strings in one and in three quotes do not get into each other's way. Conditions (lookaround, boundaries, anchors) see the text
+around the lexeme, too (`match_ends`, `leading_guards`); without a lexer, and where matches are the shortest, those that would are
+refused. All are settled by joining the terminal to one regular expression.
 """
 
 from __future__ import annotations
@@ -160,6 +160,9 @@ class _Terminals:
                 self.joined[name] = self.checked_length(self.join(self.rules[name].body))
         heads = {node.name for node in self.outside(ignore) if isinstance(node, Reference | Embedded)}
         heads |= {rule.body.name for rule in self.rules.values() if isinstance(rule.body, Bounded | Tempered)}
+        for name in reversed(self.order):  # another name for a terminal is that terminal
+            if name in heads and isinstance(body := self.rules[name].body, Reference):
+                heads.add(body.name)
         out = {
             name: Rule(name, body, rule.terminal, rule.priority, rule.start, rule.end)
             for name, rule in self.rules.items()

@@ -367,11 +367,11 @@ def terminal_dfa(grammar: Grammar, node: Reference | SpecialToken, limits: Compi
     """The automaton of the terminal that a node names.
 
     Raises:
-      UnsupportedGrammarError: it has no text, or a condition on what follows it.
+      UnsupportedGrammarError: it has no text, or a condition on the text around it.
     """
     key = Lexicon(grammar, {}, limits, deadline)._key(grammar.rules[str(node.name)].body, ())
     dfa = byte_dfa_of(key, limits, deadline)
-    if dfa is None or ends_of(key, limits, deadline):
-        what = "it has no text" if dfa is None else "a condition on what follows cannot be kept where tokens are counted"
+    if dfa is None or ends_of(key, limits, deadline) or behind_of(key, limits):
+        what = "it has no text" if dfa is None else "a condition on the text around it cannot be kept where tokens are counted"
         raise UnsupportedGrammarError(what, text=grammar.text, start=node.start, end=node.end, fix="Change the terminal.")
     return dfa
