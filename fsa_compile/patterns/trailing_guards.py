@@ -1,8 +1,8 @@
 r"""Characters that may not follow a lexeme, as in `/select\b/` and `/[0-9]+(?![A-Za-z_])/`, and the bytes that they begin with.
 
-In longest-match mode such a condition is no part of the lexeme: it only forbids the lexeme to end before some characters. One that
-demands a character forbids all others, and the end of the text. Which first bytes are forbidden is exact: a byte with which both
-forbidden and other characters begin matters only where some lexeme can begin with it.
+In longest-match mode such a condition is no part of the lexeme: it only forbids the lexeme to end before some characters. One
+that demands a character forbids all others, and the end of the text. Which first bytes are forbidden is exact: a byte with which
+both forbidden and other characters begin matters only where some lexeme can begin with it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 import re
 import warnings
@@ -11,6 +13,7 @@ import lark
 import pytest
 from oracles.lexed_rules import LETTERS, Terminal, random_rules, random_text
 
+from fsa_compile import Vocabulary, compile_grammar
 from fsa_compile.errors import ConstraintError, GrammarConflictError, UnsatisfiableError, UnsupportedGrammarError
 from fsa_compile.grammar.grammar_checks import GrammarWarning
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -168,6 +171,40 @@ def test_agrees_with_lark(grammar, texts):
         except lark.exceptions.UnexpectedInput:
             expected = False
         assert machine.accepts(text.encode()) == expected, text
+
+
+LOOKING = [
+    "start: x (DOTS x)?\nx: INT | FLOAT\nINT: /[0-9]{1,2}(?![.][0-9])/\nFLOAT: /[0-9][.][0-9]/\nDOTS: \"..\"",
+    "start: (TEXT | T) T?\nTEXT: /(?!<<)[<0]+?(?=<<|$)/\nT: /<<[0]{0,2}/",
+    "start: (A | B)~1..4\nA: /(?<!<)00/\nB: /[0<]/",
+]
+
+
+@pytest.mark.parametrize("grammar", LOOKING)
+def test_masks_of_conditions_allow_what_can_be_completed_and_nothing_else(grammar):
+    letters = "0<" if "<" in grammar else "0."
+    judge, language = lark.Lark(grammar, parser="lalr"), set[str]()
+    for text in ("".join(t) for n in range(9) for t in itertools.product(letters, repeat=n)):
+        with contextlib.suppress(lark.exceptions.UnexpectedInput):
+            judge.parse(text)
+            language.add(text)
+    pieces = [a + b for a in letters for b in ["", *letters]] + [letters[1] * 2 + letters[0], letters * 2]
+    constraint = compile_grammar(grammar, Vocabulary.from_tokens([b"", *(piece.encode() for piece in pieces)], stop_ids=[0]))
+    todo, count = [(constraint.walk(), "")], 0
+    while todo:
+        walk, text = todo.pop()
+        allowed = walk.allowed()
+        assert bool(allowed[0]) == (text in language), text
+        for token, piece in enumerate(pieces, 1):
+            if len(text + piece) < 6:  # what can be completed can be so within three characters
+                assert bool(allowed[token]) == any(t.startswith(text + piece) for t in language), (text, piece)
+                count += 1
+                if allowed[token]:
+                    further = constraint.walk()
+                    for letter in text + piece:
+                        further.advance(pieces.index(letter) + 1)
+                    todo.append((further, text + piece))
+    assert count > 100
 
 
 def test_a_younger_lexeme_behind_the_end_of_a_call_is_refused_with_its_place():
