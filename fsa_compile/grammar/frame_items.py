@@ -10,11 +10,17 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from fsa_compile.arrays.bit_sets import members, union
+from fsa_compile.errors import LimitError
 from fsa_compile.grammar.frame_actions import Call, Shadow, first_symbols
 from fsa_compile.grammar.lexing.lexeme_ends import LexemeEnds
 from fsa_compile.grammar.lexing.longest_match import called_terminals, closed_frames, first_and_last
 from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Look, Looks, further
 from fsa_compile.grammar.transition_network import Network
+from fsa_compile.limits import CompileLimits, Deadline
+
+_DOING = "Following conditions of the grammar's terminals"
+_STATES = 32
+"""States that an item with conditions counts for: it has arcs and conditions of its own."""
 
 
 class FrameItems:
@@ -38,8 +44,9 @@ class FrameItems:
       looks: of the items that look ahead.
     """
 
-    def __init__(self, network: Network, *, longest: bool, back: bool) -> None:
+    def __init__(self, network: Network, *, longest: bool, back: bool, limits: CompileLimits, deadline: Deadline) -> None:
         self.network, self.longest, self.lexicon = network, longest, network.lexicon
+        self.limits, self.deadline = limits, deadline
         self.every = (1 << self.lexicon.num_classes) - 1
         self.end_bit = 1 << self.lexicon.num_classes
         self.arcs: list[list[tuple[int, int]]] = []
@@ -224,15 +231,16 @@ class FrameItems:
         pending: list[int] = []
         if not looks:
             return item
-        found = self._looking_at(self._plain.get(item, item), self.looks.get(item, NO_LOOKS).union(looks), pending)
+        found = self._looking_at(item, frozenset(looks), pending)
         while pending:
             self._follow(pending.pop(), pending)
         return found
 
     def _looking_at(self, item: int, looks: Looks, pending: list[int]) -> int:
-        """The item with conditions; a new one is also appended to what has no arcs yet."""
+        """The item with further conditions; a new one is also appended to what has no arcs yet."""
         if not looks:
             return item
+        item, looks = self._plain.get(item, item), looks | self.looks_of(item)
         found = self._looking.get((item, looks))
         if found is None:
             found = self._looking[item, looks] = self._item([], self.after[item])
@@ -242,6 +250,9 @@ class FrameItems:
                 if item in table:
                     table[found] = table[item]
             pending.append(found)
+            self.deadline.check(_DOING)
+            if len(self._looking) > self.limits.max_states // _STATES:
+                raise LimitError("max_states", self.limits.max_states, _DOING)
         return found
 
     def _follow(self, item: int, pending: list[int]) -> None:

@@ -70,9 +70,8 @@ class FrameBuilder(FrameItems):
         self, network: Network, *, longest: bool, stacks: int = 1, back: bool = False, limits: CompileLimits, deadline: Deadline
     ) -> None:
         self.back = back and longest and stacks == 1
-        super().__init__(network, longest=longest, back=self.back)
+        super().__init__(network, longest=longest, back=self.back, limits=limits, deadline=deadline)
         self.early, self.too_far = dict[int, int](), dict[int, int]()
-        self.limits, self.deadline = limits, deadline
         self.counting = {k for k, frame in enumerate(network.frames) if frame.loop}
         self.controls: dict[tuple[frozenset[int], int], int] = {}
         self.sets: list[tuple[frozenset[int], int]] = []
@@ -181,8 +180,10 @@ class FrameBuilder(FrameItems):
         within = [i for i in going if self.generation.get(i, 0) <= ending.generation and self.looks_of(i) <= ending.looks]
         soon = [i for i in within if self.looks and self.lexemes.soonest(i)]  # they go on where the condition at their end fails
         on = first_symbols(self.arcs[i] for i in within if i not in soon)
-        if soon and not (ending.doubt and {self.lexemes.ahead(i) for i in soon} == {ending.doubt.opposite}):
-            self.too_far[c] = self.too_far.get(c, 0) | first_symbols(self.arcs[i] for i in soon) & allowed & self.every
+        alone = ending.doubt and {self.lexemes.ahead(i) for i in soon} == {ending.doubt.opposite}
+        lost = 0 if alone else first_symbols(self.arcs[i] for i in soon) & allowed & follow & self.every
+        if lost:
+            self.too_far[c] = self.too_far.get(c, 0) | lost
         taken, allowed = left & ~ending.doubt.undecided() if ending.doubt else left, allowed & follow
         early = on & allowed & ~self.lexemes.settling(within) if on & allowed else 0
         rest = allowed & ~on

@@ -115,7 +115,20 @@ def random_looking_terminal(rng: random.Random) -> Terminal:
     return pattern, ends
 
 
-@pytest.mark.parametrize("terminal", [random_terminal, random_lazy_terminal, random_looking_terminal])
+def random_soonest_terminal(rng: random.Random) -> Terminal:
+    """A pattern with lazy loops over characters and conditions on several characters, of which `re` takes the first match."""
+    classes = [*LETTERS, "[<>]", "[>=]", "[<>=]"]
+    loops = [rng.choice(["*?", "+?", "??", "{1,3}?"]), *rng.choices(["", "", "*?", "+?"], k=rng.randint(0, 2)), ""]
+    parts = [rng.choice(classes) + loop for loop in rng.sample(loops, len(loops))]
+    for _ in range(rng.randint(1, 2)):
+        condition = f"(?{rng.choice('=!')}{random_pattern(rng)}{'$' if rng.random() < 0.2 else ''})"
+        parts.insert(rng.randint(0, len(parts)), condition)
+    pattern = "".join(parts)
+    match = re.compile(pattern).match
+    return pattern, lambda text, at: [found.end() for found in [match(text, at)] if found]
+
+
+@pytest.mark.parametrize("terminal", [random_terminal, random_lazy_terminal, random_looking_terminal, random_soonest_terminal])
 def test_random_grammars_are_read_as_a_lexer_with_re_reads_them(terminal, exhaustive):
     seen: Counter[object] = Counter()
     for seed in range(6_000 if exhaustive else 80):

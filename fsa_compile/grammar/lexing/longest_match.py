@@ -427,7 +427,7 @@ def guard_ends(t: Terminal, every: int) -> None:
         if not t.automaton.final[p] or not own:
             continue
         guard[number] = t.guard.get(p, 0) | functools.reduce(int.__and__, (t.ends[i].guard for i in own))
-        if any(t.ends[i].look for i in own):
+        if t.soonest or any(t.ends[i].look for i in own):
             if own not in known:
                 known[own] = either([_condition(t.ends[i], every) for i in own], every)
             if known[own].undecided() or t.soonest:

@@ -85,7 +85,7 @@ def _first_match(key: Key, limits: CompileLimits, deadline: Deadline) -> _First:
 
 
 def ends_of(key: Key, limits: CompileLimits, deadline: Deadline) -> list[MatchEnd]:
-    """The texts of a terminal by what must follow them; none without conditions."""
+    """The texts of a terminal by what must follow them; none without conditions, unless it ends as soon as they hold."""
     if key[0] in ("bounded", "tempered"):
         return ends_of(key[1], limits, deadline)
     if key[0] == "ordered":
@@ -94,7 +94,7 @@ def ends_of(key: Key, limits: CompileLimits, deadline: Deadline) -> list[MatchEn
         found = [MatchEnd(dfa, forbidden, rest) for dfa, forbidden, rest in rests if rest is not None]
     else:
         found = _looking(key, limits, deadline)[1] if key[0] in ("looking", "soonest") else []
-    return found if any(end.forbidden != NONE for end in found) else []
+    return found if key[0] == "soonest" or any(end.forbidden != NONE for end in found) else []
 
 
 _Looking: TypeAlias = "tuple[LetterDfa | None, list[MatchEnd]]"
