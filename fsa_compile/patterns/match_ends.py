@@ -67,12 +67,13 @@ def match_ends(tree: Node, limits: CompileLimits, deadline: Deadline) -> tuple[L
     return texts([one >= 0 for one in behind]), out
 
 
-def rest_without(forbidden: CodePointSet, limits: CompileLimits, deadline: Deadline) -> LetterDfa | None:
-    """All that may follow where some characters, or with `END_OF_TEXT` the end of the text, may not; None if nothing may."""
+def rest_without(forbidden: CodePointSet, limits: CompileLimits, deadline: Deadline) -> LetterDfa:
+    """All that may follow where some characters, or with `END_OF_TEXT` the end of the text, may not; perhaps nothing."""
     first = Chars(intersection(complement(forbidden), ANY), 0, 0)
     some = Concat([first, Repeat(Chars(ANY, 0, 0), 0, None, 0, 0)], 0, 0)
     may_end = not forbidden[1] or forbidden[1][-1][1] != END_OF_TEXT
-    return build_automaton(Repeat(some, 0, 1, 0, 0) if may_end else some, limits, deadline)
+    found = build_automaton(Repeat(some, 0, 1, 0, 0) if may_end else some, limits, deadline)
+    return found or LetterDfa([[]], [False], [])
 
 
 def _forbidden(rest: LetterDfa, every: int) -> CodePointSet | None:

@@ -90,8 +90,7 @@ def ends_of(key: Key, limits: CompileLimits, deadline: Deadline) -> list[MatchEn
         return ends_of(key[1], limits, deadline)
     if key[0] == "ordered":
         _, ends = _first_match(key, limits, deadline)
-        rests = [(dfa, forbidden, rest_without(forbidden, limits, deadline)) for dfa, forbidden in ends]
-        found = [MatchEnd(dfa, forbidden, rest) for dfa, forbidden, rest in rests if rest is not None]
+        found = [MatchEnd(dfa, forbidden, rest_without(forbidden, limits, deadline)) for dfa, forbidden in ends]
     else:
         found = _looking(key, limits, deadline)[1] if key[0] in ("looking", "soonest") else []
     return found if key[0] == "soonest" or any(end.forbidden != NONE for end in found) else []
