@@ -7,10 +7,11 @@ both forbidden and other characters begin matters only where some lexeme can beg
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Repeat, Text
-from fsa_compile.unicode.code_points import NONE, CodePointSet, complement, intersection, interval, single, union
+from fsa_compile.unicode.code_points import NONE, CodePointSet, Ranges, complement, intersection, interval, single, union
 from fsa_compile.unicode.properties import category
 
 Arcs = Sequence[tuple[int, int]]
@@ -198,11 +199,23 @@ def all_words(arcs: Sequence[Arcs], final: Sequence[bool]) -> bool:
 
 def _sides(byte: int, characters: CodePointSet, forbidden: CodePointSet, automata: Sequence[Sequence[Arcs]]) -> tuple[bool, bool]:
     """Whether forbidden characters, and whether others, of those with a first byte, may follow."""
-    inside, outside = intersection(characters, forbidden), intersection(characters, complement(forbidden))
+    inside = 0, _within(characters[1], forbidden[1])
+    outside = intersection(characters, complement(inside))
     if inside[1] and outside[1]:
         begun = _begun(byte, [(arcs, 0) for arcs in automata])
         inside, outside = intersection(inside, begun), intersection(outside, begun)
     return bool(inside[1]), bool(outside[1])
+
+
+def _within(few: Ranges, many: Ranges) -> Ranges:
+    """What few ranges have in common with many, which are searched."""
+    out = []
+    for low, high in few:
+        at = bisect.bisect_left(many, low, key=lambda pair: pair[1])
+        while at < len(many) and many[at][0] <= high:
+            out.append((max(low, many[at][0]), min(high, many[at][1])))
+            at += 1
+    return tuple(out)
 
 
 def _begun(byte: int, begins: Sequence[tuple[Sequence[Arcs], int]]) -> CodePointSet:

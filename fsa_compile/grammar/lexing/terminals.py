@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.errors import PatternError, UnsupportedGrammarError
@@ -43,7 +44,7 @@ from fsa_compile.grammar.lexing.terminal_automata import (  # fmt: skip
     widest,
     without_empty,
 )
-from fsa_compile.grammar.lexing.text_ahead import HOLDS, History, Look, history_of, looks_at
+from fsa_compile.grammar.lexing.text_ahead import HOLDS, Ahead, History, Look, history_of, looks_at
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.leading_guards import before_of
 from fsa_compile.patterns.match_ends import MatchEnd
@@ -59,6 +60,7 @@ from fsa_compile.unicode.code_points import NONE, CodePointSet
 
 _LOOKED_AT = 100
 """Most conditions whose automata are made together."""
+_kept_looks: SizedMemo[list[Look]] = SizedMemo(1 << 16, lambda found: sum(len(look.ahead.arcs) for look in found))
 
 
 class End(NamedTuple):
@@ -241,7 +243,7 @@ class Lexicon:
                 if end.forbidden is not None and end.forbidden not in known:
                     known[end.forbidden] = forbidden_bytes(end.forbidden, automata)
                 first.append(None if end.forbidden is None else known[end.forbidden])
-            further = iter(self._looks([end for end, symbols in zip(found, first) if symbols is None]))
+            further = iter(self._looks(t.key, [end for end, symbols in zip(found, first) if symbols is None]))
             for end, symbols in zip(found, first):
                 look = next(further) if symbols is None else None
                 if symbols is None or end.forbidden is None:
@@ -255,14 +257,17 @@ class Lexicon:
                 automaton, _ = without_empty(to_byte_dfa(end.texts, self._limits))
                 t.ends.append(End(automaton, guard, look))
 
-    def _looks(self, ends: list[MatchEnd]) -> list[Look]:
+    def _looks(self, key: Key, ends: list[MatchEnd]) -> list[Look]:
         """That the conditions at ends of one terminal hold."""
-        values = [self._values.get(token, (0, False)) for token in self.specials]
-        return [
-            look
-            for at in range(0, len(ends), _LOOKED_AT)
-            for look in looks_at([end.rest for end in ends[at : at + _LOOKED_AT]], values, self._limits, self._deadline)
-        ]
+        values = tuple(self._values.get(token, (0, False)) for token in self.specials)
+
+        def made() -> list[Look]:
+            parts = [ends[at : at + _LOOKED_AT] for at in range(0, len(ends), _LOOKED_AT)]
+            return [x for part in parts for x in looks_at([end.rest for end in part], values, self._limits, self._deadline)]
+
+        kept = _kept_looks.get((key, tuple(end.forbidden for end in ends), values, self._limits), made) if ends else []
+        own = {id(look.ahead): Ahead(look.ahead.arcs) for look in kept}  # `close` writes it over classes
+        return [look._replace(ahead=own[id(look.ahead)]) for look in kept]
 
     def _look_back(self) -> None:
         """Numbers the conditions at the begin of terminals."""
