@@ -21,12 +21,8 @@ _MOST_MAPPINGS = 8_000
 """Mappings of a worker above which it drops what it has compiled."""
 
 
-_QUICKER = (
-    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
-    "--xla_disable_hlo_passes=simplification,post_scatter_expansion_simplification,cpu-parallel-task-assigner,hlo-verifier "
-    "--xla_llvm_enable_noalias_metadata=false --xla_llvm_enable_alias_scope_metadata=false --xla_llvm_enable_invariant_load_metadata=false"
-)
-"""Of XLA's compiler: where programs need little optimization, most of its time is the newer emitters' and the simplification of graphs."""
+_QUICKER = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+"""Of XLA's compiler: where programs need little optimization, most of its time is the newer emitters'."""
 
 _KEPT = "constrax-tests-xla-"
 """How the folders begin that keep XLA's programs for one run."""
