@@ -116,7 +116,8 @@ class _Attempts:
             return None
         tried.append(frames)
         if longest:
-            settle(lexicon, [frame.dfa for frame in network.frames], network.ignore, grammar, deadline)
+            dfas = [frame.dfa for frame in network.frames]
+            settle(lexicon, dfas, network.ignore, network.in_brackets, grammar, deadline)
         conflict: Conflict | None = None
         for back in (False, True) if longest and stacks == 1 else (False,):  # going back needs more lexemes inline
             builder = FrameBuilder(network, longest=longest, stacks=stacks, back=back, limits=limits, deadline=deadline)

@@ -1,7 +1,7 @@
-"""Where matches of a pattern may end within a longer text: conditions inside it may look beyond the end of the match.
+"""What a pattern matches within a longer text: conditions in it may look beyond the begin and the end of the match.
 
-A mark is put where the match ends, and conditions read over it. What the minimal automaton of such texts reads behind the mark is
-what the conditions want of the rest of the text.
+Marks are put where the match begins and where it ends, and conditions read over them. What the minimal automaton of such texts
+reads before the first mark and behind the second is what the conditions want of the text around the match.
 """
 
 from __future__ import annotations
@@ -39,32 +39,62 @@ class MatchEnd(NamedTuple):
     rest: LetterDfa
 
 
-def match_ends(tree: Node, limits: CompileLimits, deadline: Deadline) -> tuple[LetterDfa | None, list[MatchEnd]]:
-    """The matches of a tree, None if there is none; and each of them in one of several, by what must follow.
+class Matches(NamedTuple):
+    """What a pattern matches.
 
-    Conditions in the tree see nothing before the match.
+    Attributes:
+      texts: the matches; None if there is none.
+      ends: each match in one of several, by what must follow.
+      before: the texts behind which it matches so, and else nothing; None for all texts.
     """
-    mark = _Mark(tree)
-    parts = [mark.read_over(tree), mark.node, mark.any_text]
+
+    texts: LetterDfa | None
+    ends: list[MatchEnd]
+    before: LetterDfa | None
+
+
+class BeginsDiffer(Exception):  # noqa: N818  (a signal between modules, never shown)
+    """Behind some texts the pattern matches other texts than behind others."""
+
+
+def matches_within(tree: Node, limits: CompileLimits, deadline: Deadline) -> Matches:
+    """What a tree matches within longer texts.
+
+    Raises:
+      BeginsDiffer: see there.
+    """
+    mark, back = _Mark(tree), may_see_before(tree)
+    parts: list[Node] = [mark.any_text, mark.node] if back else []
+    parts += [mark.read_over(tree), mark.node, mark.any_text]
     marked = build_automaton(Concat(parts, 0, 0), limits, deadline)
     if marked is None:
-        return None, []
+        return Matches(None, [], None)
     letter = mark.taken_out(marked)
     every = (1 << 128 + len(marked.atoms)) - 1 & ~letter
     behind = [next((t for letters, t in arcs if letters & letter), -1) for arcs in marked.arcs]
-    inside = reach([0], lambda q: [t for letters, t in marked.arcs[q] if not letters & letter])
+    plain = [[(letters, t) for letters, t in arcs if not letters & letter] for arcs in marked.arcs]
 
-    def texts(final: list[bool]) -> LetterDfa:
-        arcs = [[(x, t) for x, t in own if not x & letter] if q in inside else [] for q, own in enumerate(marked.arcs)]
-        found = trim(LetterDfa(arcs, [last and q in inside for q, last in enumerate(final)], marked.atoms))
+    def part(start: int, final: list[bool]) -> LetterDfa:
+        """The texts without a mark that lead from a state to others."""
+        number = reach([start], lambda q: [t for _, t in plain[q]])
+        arcs = [[(letters, number[t]) for letters, t in plain[q]] for q in number]
+        found = trim(LetterDfa(arcs, [final[q] for q in number], marked.atoms))
         assert found is not None
         return minimize(found)
 
-    out = []
+    marks, start, before = [r >= 0 for r in behind], 0, None
+    if back:
+        starts = {behind[q] for q in reach([0], lambda q: [t for _, t in plain[q]])} - {-1}
+        if len(starts) > 1:
+            raise BeginsDiffer
+        (start,), before = starts, part(0, marks)
+        before = None if before.final[0] and before.arcs[0] == [(every, 0)] else before
+    inside = reach([start], lambda q: [t for _, t in plain[q]])
+    ends = []
     for r in sorted({behind[q] for q in inside} - {-1}):
-        rest = _behind_mark(marked, r)
-        out.append(MatchEnd(texts([one == r for one in behind]), _forbidden(rest, every), rest))
-    return texts([one >= 0 for one in behind]), out
+        rest = part(r, marked.final)
+        ends.append(MatchEnd(part(start, [one == r for one in behind]), _forbidden(rest, every), rest))
+    return Matches(part(start, marks), ends, before)
 
 
 def rest_without(forbidden: CodePointSet, limits: CompileLimits, deadline: Deadline) -> LetterDfa:
@@ -87,43 +117,20 @@ def _forbidden(rest: LetterDfa, every: int) -> CodePointSet | None:
     return out if rest.final[0] else joined(out, single(END_OF_TEXT))
 
 
-def _behind_mark(marked: LetterDfa, r: int) -> LetterDfa:
-    """The texts that are read from a state behind the mark."""
-    number = reach([r], lambda q: [t for _, t in marked.arcs[q]])
-    arcs = [[(x, number[t]) for x, t in marked.arcs[q]] for q in number]
-    return LetterDfa(arcs, [marked.final[q] for q in number], marked.atoms)
-
-
-def sees_before(tree: Node, limits: CompileLimits, deadline: Deadline) -> bool:
-    """Whether it depends on the text before it what a tree matches."""
-    if not _may_see_before(tree, 0):
-        return False
-    mark = _Mark(tree)
-    parts: list[Node] = [mark.any_text, mark.node, mark.read_over(tree), mark.any_text]
-    marked = build_automaton(Concat(parts, 0, 0), limits, deadline)
-    if marked is None:
-        return False
-    letter = mark.taken_out(marked)
-    every = (1 << 128 + len(marked.atoms)) - 1
-    before = reach([0], lambda q: [t for letters, t in marked.arcs[q] if not letters & letter])
-    whole = all(union(letters for letters, _ in marked.arcs[q]) == every for q in before)  # else some text is behind none
-    return not whole or len({t for q in before for letters, t in marked.arcs[q] if letters & letter}) > 1
-
-
-def _may_see_before(node: Node, least: int) -> bool:
+def may_see_before(node: Node, least: int = 0) -> bool:
     """Whether a condition may reach back over a node's begin, before which `least` characters belong to the match."""
     match node:
         case Look(item=item, behind=True):
-            return widths(item)[1] > least or _may_see_before(item, 0)
+            return widths(item)[1] > least or may_see_before(item, 0)
         case Anchor(kind=kind):
             return least == 0 and kind not in ("text end", "line end", "end or final newline")
         case Concat(items=items):
             for item in items:
-                if _may_see_before(item, least):
+                if may_see_before(item, least):
                     return True
                 least += 0 if isinstance(item, Look | Anchor) else widths(item)[0]
             return False
-    return any(_may_see_before(child, least) for child in children(node))
+    return any(may_see_before(child, least) for child in children(node))
 
 
 class _Mark:

@@ -19,62 +19,12 @@ Arcs = Sequence[tuple[int, int]]
 
 WORD_BYTES = sum(1 << b for b in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 """Word characters of one byte, as a set of bytes."""
-_ENDS = ("text end", "line end", "end or final newline")
 END_OF_TEXT = 0x110000
 """Stands for the end of the text among the characters that may not follow."""
 _ASCII, _DOLLAR = (1 << 0x80) - 1, 1 << ord("$")
 _LEADS = [(b, interval(b - 0xC0 << 6, (b - 0xBF << 6) - 1)) for b in range(0xC2, 0xE0)]
 _LEADS += [(b, interval(max(b - 0xE0 << 12, 0x800), (b - 0xDF << 12) - 1)) for b in range(0xE0, 0xF0)]
 _LEADS += [(b, interval(max(b - 0xF0 << 18, 0x10000), min((b - 0xEF << 18) - 1, 0x10FFFF))) for b in range(0xF0, 0xF5)]
-
-
-def nullable(tree: Node) -> bool:
-    """Whether a node may match the empty text, conditions taken to hold."""
-    match tree:
-        case Text(text=text):
-            return not text
-        case Chars():
-            return False
-        case Concat(items=items):
-            return all(map(nullable, items))
-        case Alternate(branches=branches):
-            return any(map(nullable, branches))
-        case Repeat(item=item, low=low):
-            return low == 0 or nullable(item)
-        case Atomic(item=item):
-            return nullable(item)
-    return True
-
-
-def edge(tree: Node, *, leading: bool) -> list[Node]:
-    """All nodes that may stand at the beginning (or else the end) of a match."""
-    out, todo = [], [tree]
-    while todo:
-        node = todo.pop()
-        out.append(node)
-        match node:
-            case Concat(items=items):
-                for item in items if leading else reversed(items):
-                    todo.append(item)
-                    if not nullable(item):
-                        break
-            case Alternate(branches=branches):
-                todo += branches
-            case Repeat(item=item) | Atomic(item=item):
-                todo.append(item)
-    return out
-
-
-def condition_at_edge(tree: Node, *, leading: bool) -> bool:
-    """Whether a condition at the beginning (or else the end) of a tree would look at the text around it."""
-    outward = ("text start", "line start") if leading else _ENDS
-    for node in edge(tree, leading=leading):
-        match node:
-            case Look(behind=behind) if behind == leading:
-                return True
-            case Anchor(kind=kind) if kind in outward or kind.endswith("word boundary"):
-                return True
-    return False
 
 
 def forbidden_next(condition: Node, before: Node) -> CodePointSet | None:

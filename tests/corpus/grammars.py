@@ -409,7 +409,7 @@ WRONG: tuple[GrammarCase, ...] = (
     GrammarCase("terminal that uses a rule", "lark", 'start: PAIR\nPAIR: item "," item\nitem: "x"', error=GrammarSyntaxError, words=("PAIR uses the rule item", "lower case", "upper case")),
     GrammarCase("regular expression with a mistake", "lark", "start: WORD\nWORD: /[a-z+/", error=GrammarSyntaxError, words=("line 2, column 8", "never closed")),
     GrammarCase("back-reference", "lark", r"start: /(['x])a\1/", error=UnsupportedGrammarError, words=("back-reference", "line 1")),
-    GrammarCase("different conditions at the begin of alternatives", "lark", "start: /[abc]/ /(?<!a)b|(?<!b)c/", error=UnsupportedGrammarError, words=("different texts before them", "Make terminals of the alternatives")),
+    GrammarCase("different conditions at the begin of alternatives", "lark", "start: /[abc]/ /(?<!a)b|(?<!b)c/", error=UnsupportedGrammarError, words=("behind some texts", "Make terminals of its alternatives")),
     GrammarCase("counts the wrong way round", "lark", 'start: "a"~5..2', error=GrammarSyntaxError, words=("5 exceeds", "2 to 5")),
     GrammarCase("braces for counts", "lark", 'start: word{2,5}\nword: "x"', error=GrammarSyntaxError, words=("~2..5",)),
     GrammarCase("import from a file", "lark", "%import .types.NAME\nstart: NAME", error=UnsupportedGrammarError, words=("types.NAME", "copy")),

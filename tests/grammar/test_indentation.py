@@ -220,3 +220,29 @@ def test_what_cannot_be_is_refused(grammar, error, words):
 def test_indentation_needs_a_lexer():
     with pytest.raises(UnsupportedGrammarError, match='mode="longest"'):
         parse_lark(TREE.replace('%ignore " "', ""), mode="characters")
+
+
+class _Brackets(Indenter):
+    NL_type, INDENT_type, DEDENT_type, tab_len = "_NL", "_INDENT", "_DEDENT", 8
+    OPEN_PAREN_types, CLOSE_PAREN_types = ["LPAR"], ["RPAR"]
+
+
+@pytest.mark.parametrize("condition", ["", "(?![a-z])", "(?!ab)", "(?=[^a]|$)"])
+def test_newlines_are_ignored_in_brackets_behind_conditions_too(condition: str) -> None:
+    """A terminal that stands in brackets alone: what follows it there follows it nowhere else."""
+    grammar = rf"""
+start: (_NL | item)*
+item: "a" b _NL [_INDENT item+ _DEDENT]
+b: "(" N* ")"
+N: /[0-9]+{condition}/
+_NL: /(\n *)+/
+%ignore " "
+%declare _INDENT _DEDENT
+"""
+    machine, judge = machine_of(parse_lark(grammar)), lark.Lark(grammar, parser="lalr", postlex=_Brackets())
+    seen = {True: 0, False: 0}
+    for middle in map("".join, itertools.product("1\n a)", repeat=5)):
+        text = f"a({middle})\n"
+        assert machine.accepts(text.encode()) == parses(judge.parse, text), text
+        seen[parses(judge.parse, text)] += 1
+    assert min(seen.values()) > 50

@@ -52,13 +52,16 @@ _MOST_PAIRS = 20_000
 _Pair: TypeAlias = tuple[int, int, int, bool]
 
 
-def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar: Grammar, deadline: Deadline) -> None:
+def settle(
+    lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], in_brackets: list[int], grammar: Grammar, deadline: Deadline
+) -> None:
     """Takes texts from the terminals that lose them, and sets the guards of keywords, in place.
 
     Args:
       lexicon: closed terminals.
       frames: automata of the network's frames, the first one where texts start.
       ignore: terminals that are ignored.
+      in_brackets: terminals that are ignored in brackets only.
       grammar: for errors.
 
     Raises:
@@ -107,7 +110,7 @@ def settle(lexicon: Lexicon, frames: list[SymbolDfa], ignore: list[int], grammar
             t.automaton, t.guard = _glued(t.automaton, unbounded, glued)
         guard_ends(t, 2 * end - 1)
     if any(t.ends for t in lexicon.terminals):
-        settle_conditions(lexicon.terminals, frames, ignore, end)
+        settle_conditions(lexicon.terminals, frames, [*ignore, *in_brackets], end)
 
 
 def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -> UnsupportedGrammarError:
@@ -183,7 +186,8 @@ def called_terminals(
       frames: automata of the frames, the first one where texts start.
       terminals: all of them, settled.
       ignore: ignored terminals.
-      alone: terminals beside which nothing stands that begins as they do: not called where they are single symbols.
+      alone: terminals that are ignored in brackets only; beside them nothing stands that begins as they do, so they are not
+        called where they are single symbols.
       back: whether terminals from which a lexer goes back are to be left inline.
     """
     groups: list[tuple[int, list[int]]] = []
@@ -197,7 +201,8 @@ def called_terminals(
                 rest.append((other, others))
         groups = [*rest, (first, alike)]
     long = [alike for _, alike in groups if any(len(terminals[t].automaton.final) > _LONG for t in alike)]
-    gaps = gap_finder(frames, terminals, ignore) if back or any(t.soonest for t in terminals) else lambda _: False
+    back = back or any(t.soonest for t in terminals)
+    gaps = gap_finder(frames, terminals, [*ignore, *alone]) if back else lambda _: False
     called = [alike for alike in long if not gaps(alike)]
     single = {t for t in alone if not any(terminals[t].automaton.arcs[1:])}
     return {t: i for i, alike in enumerate(called) for t in alike if t not in single}

@@ -23,10 +23,8 @@ from fsa_compile.languages.group_syntax import parse_with_groups
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns import regex_tree as syntax_tree
 from fsa_compile.patterns.first_match import first_match
-from fsa_compile.patterns.leading_guards import Behind, split_begin
-from fsa_compile.patterns.match_ends import MatchEnd, match_ends, rest_without
+from fsa_compile.patterns.match_ends import MatchEnd, Matches, matches_within, rest_without
 from fsa_compile.patterns.regex_automaton import build_automaton
-from fsa_compile.patterns.regex_tree import Node
 from fsa_compile.unicode.code_points import NONE, CodePointSet
 
 Key: TypeAlias = "tuple[Any, ...]"
@@ -35,8 +33,6 @@ Key: TypeAlias = "tuple[Any, ...]"
 _MOST_KEPT = 1 << 19
 """Arcs of all automata that are kept for other grammars."""
 _NOTHING = syntax_tree.Text("", 0, 0)
-_PATTERNS = ("ordered", "soonest", "looking")
-"""Patterns whose conditions look around a lexeme, or whose lexeme is not the longest match."""
 _FLAGS = {"i": re.I, "m": re.M, "s": re.S, "x": re.X}
 
 
@@ -81,7 +77,7 @@ _first_matches: SizedMemo[_First] = SizedMemo(_MOST_KEPT, lambda found: sum(map(
 
 def _first_match(key: Key, limits: CompileLimits, deadline: Deadline) -> _First:
     """`first_match` of a terminal; made once."""
-    return _first_matches.get((key, limits), lambda: first_match(_bare_tree(key, limits), limits, deadline))
+    return _first_matches.get((key, limits), lambda: first_match(_tree(key, limits), limits, deadline))
 
 
 def ends_of(key: Key, limits: CompileLimits, deadline: Deadline) -> list[MatchEnd]:
@@ -92,30 +88,24 @@ def ends_of(key: Key, limits: CompileLimits, deadline: Deadline) -> list[MatchEn
         _, ends = _first_match(key, limits, deadline)
         found = [MatchEnd(dfa, forbidden, rest_without(forbidden, limits, deadline)) for dfa, forbidden in ends]
     else:
-        found = _looking(key, limits, deadline)[1] if key[0] in ("looking", "soonest") else []
+        found = matches_of(key[1], key[2], limits, deadline).ends if key[0] in ("looking", "soonest") else []
     return found if key[0] == "soonest" or any(end.forbidden != NONE for end in found) else []
 
 
-_Looking: TypeAlias = "tuple[LetterDfa | None, list[MatchEnd]]"
-_lookings: SizedMemo[_Looking] = SizedMemo(_MOST_KEPT, lambda found: sum(map(len, found[0].arcs)) if found[0] else 1)
+_matches: SizedMemo[Matches] = SizedMemo(_MOST_KEPT, lambda found: sum(map(len, found.texts.arcs)) if found.texts else 1)
 
 
-def _looking(key: Key, limits: CompileLimits, deadline: Deadline) -> _Looking:
-    """`match_ends` of a terminal; made once."""
-    return _lookings.get((key, limits), lambda: match_ends(_bare_tree(key, limits), limits, deadline))
+def matches_of(pattern: str, flags: str, limits: CompileLimits, deadline: Deadline) -> Matches:
+    """What a pattern matches within longer texts (`matches_within`); made once."""
+    key = pattern, "".join(sorted(flags))
+    return _matches.get((*key, limits), lambda: matches_within(_tree(("looking", *key), limits), limits, deadline))
 
 
-def behind_of(key: Key, limits: CompileLimits) -> Behind:
-    """The conditions at the begin of a terminal."""
+def before_of(key: Key, limits: CompileLimits, deadline: Deadline) -> LetterDfa | None:
+    """The texts behind which a terminal may begin; None for all."""
     if key[0] in ("bounded", "tempered"):
-        return behind_of(key[1], limits)
-    return split_begin(_tree(key, limits))[1] if key[0] in _PATTERNS else ()
-
-
-def _bare_tree(key: Key, limits: CompileLimits) -> Node:
-    """The tree of a terminal without the conditions on the text before it."""
-    tree = _tree(key, limits)
-    return split_begin(tree)[0] if key[0] in _PATTERNS else tree
+        return before_of(key[1], limits, deadline)
+    return matches_of(key[1], key[2], limits, deadline).before if key[0] in ("looking", "soonest") else None
 
 
 def text_automaton(data: bytes) -> tuple[Automaton, bool]:
@@ -133,9 +123,12 @@ def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa 
     if key[0] == "pattern" or not any(map(_stands_alone, parts_of(key))):
         dfa = build_automaton(_tree(key, limits), limits, deadline)
         return None if dfa is None else to_byte_dfa(dfa, limits)
-    if key[0] in _PATTERNS:
-        dfa, _ = (_first_match if key[0] == "ordered" else _looking)(key, limits, deadline)
-        return None if dfa is None else to_byte_dfa(dfa, limits)
+    if key[0] == "ordered":
+        first, _ = _first_match(key, limits, deadline)
+        return None if first is None else to_byte_dfa(first, limits)
+    if key[0] in ("looking", "soonest"):
+        texts = matches_of(key[1], key[2], limits, deadline).texts
+        return None if texts is None else to_byte_dfa(texts, limits)
     if key[0] == "free":
         return _free_text(key[1], limits)
     if key[0] == "chunks":
@@ -159,7 +152,8 @@ def byte_dfa_of(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa 
 
 def _stands_alone(part: Key) -> bool:
     """Whether a part of a terminal is compiled without the others: conditions of a shortest match do not see what follows it."""
-    return part[0] in ("free", "chunks", "bounded", *_PATTERNS) or (part[0] == "pattern" and part[1].startswith("(?!"))
+    alone = ("free", "chunks", "bounded", "ordered", "soonest", "looking")
+    return part[0] in alone or (part[0] == "pattern" and part[1].startswith("(?!"))
 
 
 def _repeated_free_text(key: Key, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:

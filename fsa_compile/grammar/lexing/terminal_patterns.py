@@ -4,7 +4,7 @@ In longest-match mode a terminal with a lazy loop is what a matcher takes that t
 (`first_match`). Where its conditions see more than the next character and its loops are all lazy, it ends where they first hold.
 Else it is its shortest matches: a match that begins with another match is none, and alternatives count one by one, so that
 strings in one and in three quotes do not get into each other's way. Conditions (lookaround, boundaries, anchors) see the text
-around the lexeme, too (`match_ends`, `leading_guards`); without a lexer, and where matches are the shortest, those that would are
+around the lexeme, too (`match_ends`); without a lexer, and where matches are the shortest, those that would are
 refused. All are settled by joining the terminal to one regular expression.
 """
 
@@ -29,16 +29,16 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
     SpecialToken,
     Tempered,
 )
+from fsa_compile.grammar.lexing.terminal_automata import matches_of
 from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
 from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
 from fsa_compile.limits import Deadline
 from fsa_compile.patterns.first_match import empty_rounds, tried_in_order
-from fsa_compile.patterns.leading_guards import split_begin
-from fsa_compile.patterns.match_ends import match_ends, sees_before
+from fsa_compile.patterns.match_ends import BeginsDiffer, Matches, may_see_before
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Concat, Look, Node, has_lazy_loop, widths
 from fsa_compile.patterns.regex_tree import Repeat as Loop
 from fsa_compile.patterns.shortest_match import MOST_ALTERNATIVES, alternatives, optional_end, shortest
-from fsa_compile.patterns.trailing_guards import condition_at_edge, edge, first_character
+from fsa_compile.patterns.trailing_guards import first_character
 from fsa_compile.unicode.code_points import NONE
 
 MAX_HEIGHT = 200
@@ -231,23 +231,25 @@ class _Terminals:
         if not self.lazy:
             self.refuse_outlook(tree, body)
             return Pattern(self.checked_length(pattern), body.start, body.end, flags)
-        bare = split_begin(tree)[0]
-        limits, deadline = self.source.limits, Deadline(self.source.limits)
-        if sees_before(bare, limits, deadline):
-            what = "alternatives of this terminal want different texts before them, or a condition inside sees that text"
-            fix = "Make terminals of the alternatives; let conditions on the text before stand at the begin."
-            self.source.unsupported(what, body.start, body.end, fix=fix)
-        if lazy and tried_in_order(bare, limits):
-            match = Match.FIRST
-        elif not lazy:
-            match = Match.LOOKING
-        elif _soonest(bare):
-            match = Match.SOONEST
-        else:
-            _, ends = match_ends(bare, limits, deadline)
-            self.refuse_outlook(tree, body, beyond=any(end.forbidden != NONE for end in ends))
+        if lazy and tried_in_order(tree, self.source.limits):
+            return Pattern(self.checked_length(pattern), body.start, body.end, flags, Match.FIRST)
+        if lazy and not _soonest(tree):
+            found = self.matches(pattern, flags, body)
+            self.refuse_outlook(tree, body, beyond=found.before is not None or any(end.forbidden != NONE for end in found.ends))
             return self.shortened(pattern, flags, body)
+        if may_see_before(tree):
+            self.matches(pattern, flags, body)
+        match = Match.SOONEST if lazy else Match.LOOKING
         return Pattern(self.checked_length(pattern), body.start, body.end, flags, match)
+
+    def matches(self, pattern: str, flags: str, body: Expression) -> Matches:
+        """What a pattern matches within longer texts, if that is the same behind all texts that may stand before it."""
+        try:
+            return matches_of(pattern, flags, self.source.limits, Deadline(self.source.limits))
+        except BeginsDiffer:
+            what = "behind some texts this terminal matches others than behind other texts"
+            fix = r"Make terminals of its alternatives, each with one condition on that text: /\bif/ and /\B-/ for /\bif|\B-/."
+            self.source.unsupported(what, body.start, body.end, fix=fix)
 
     def shortened(self, pattern: str, flags: str, body: Expression) -> Expression:
         """What a lexer can take for this terminal: of every alternative with a lazy loop the shortest matches.
@@ -282,7 +284,7 @@ class _Terminals:
             has_lazy_loop(tail[0])
             or any(isinstance(node, Look | Anchor | Atomic) for node in tail)
             or any(first_character(node.item) is None for node in ahead)
-            or condition_at_edge(head[0], leading=False)
+            or _condition_at_edge(head[0], leading=False)
         ):
             return pattern, ""
         return pattern[:cut], pattern[cut:]
@@ -303,7 +305,7 @@ class _Terminals:
 
     def refuse_outlook(self, tree: Node, body: Expression, *, beyond: bool = False) -> None:
         """Refuses conditions that would look at the text before or after a lexeme; `beyond`: whether one does look after it."""
-        if beyond or condition_at_edge(tree, leading=True) or condition_at_edge(tree, leading=False):
+        if beyond or _condition_at_edge(tree, leading=True) or _condition_at_edge(tree, leading=False):
             fix = (
                 "Write its loops without ?, naming the characters that they may pass: [^<]* instead of .*?."
                 if self.lazy else "Remove it, and say in the rules what may follow; or compile with mode=\"longest\"."
@@ -382,5 +384,35 @@ def _soonest(tree: Node) -> bool:
     )
 
 
+def _edge(tree: Node, *, leading: bool) -> list[Node]:
+    """All nodes that may stand at the beginning (or else the end) of a match."""
+    out, todo = [], [tree]
+    while todo:
+        node = todo.pop()
+        out.append(node)
+        match node:
+            case Concat(items=items):
+                for item in items if leading else reversed(items):
+                    todo.append(item)
+                    if widths(item)[0]:
+                        break
+            case Alternate(branches=branches):
+                todo += branches
+            case Loop(item=item) | Atomic(item=item):
+                todo.append(item)
+    return out
+
+
+def _condition_at_edge(tree: Node, *, leading: bool) -> bool:
+    outward = ("text start", "line start") if leading else ("text end", "line end", "end or final newline")
+    for node in _edge(tree, leading=leading):
+        match node:
+            case Look(behind=behind) if behind == leading:
+                return True
+            case Anchor(kind=kind) if kind in outward or kind.endswith("word boundary"):
+                return True
+    return False
+
+
 def _greedy_at_end(tree: Node) -> bool:
-    return any(isinstance(node, Loop) and not node.lazy and node.low != node.high for node in edge(tree, leading=False))
+    return any(isinstance(node, Loop) and not node.lazy and node.low != node.high for node in _edge(tree, leading=False))

@@ -16,6 +16,7 @@ import numpy as np
 
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.byte_dfa import ByteDfa
+from fsa_compile.automata.letter_dfa import LetterDfa
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.errors import PatternError, UnsupportedGrammarError
 from fsa_compile.grammar.grammar_tree import (  # fmt: skip
@@ -37,7 +38,7 @@ from fsa_compile.grammar.lexing.terminal_automata import (  # fmt: skip
     Automaton,
     Key,
     automaton_of,
-    behind_of,
+    before_of,
     byte_dfa_of,
     ends_of,
     parts_of,
@@ -46,9 +47,7 @@ from fsa_compile.grammar.lexing.terminal_automata import (  # fmt: skip
 )
 from fsa_compile.grammar.lexing.text_ahead import HOLDS, Ahead, History, Look, history_of, looks_at
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.patterns.leading_guards import before_of
 from fsa_compile.patterns.match_ends import MatchEnd
-from fsa_compile.patterns.regex_tree import Node
 from fsa_compile.patterns.trailing_guards import (  # fmt: skip
     END_OF_TEXT,
     WORD_BYTES,
@@ -270,20 +269,22 @@ class Lexicon:
         return [look._replace(ahead=own[id(look.ahead)]) for look in kept]
 
     def _look_back(self) -> None:
-        """Numbers the conditions at the begin of terminals."""
-        found: dict[str, tuple[int, Node]] = {}
+        """Numbers the conditions on the text before terminals."""
+        numbers: dict[str, int] = {}
+        found: list[LetterDfa] = []
         for t in self.terminals:
-            behind = behind_of(t.key, self._limits)
-            if behind:
-                if any(first for first, _ in self._values.values()):
-                    what = f"the condition at the begin of {t.name} would look at values whose text is not known here"
-                    fix = "Remove it, or write the values as rules."
-                    raise UnsupportedGrammarError(what, text=self._grammar.text, start=t.start, end=t.end, fix=fix)
-                before = before_of(behind)
-                t.begin, _ = found.setdefault(repr(before), (len(found), before))
+            before = before_of(t.key, self._limits, self._deadline)
+            if before is None:
+                continue
+            if any(first for first, _ in self._values.values()):
+                what = f"the condition on the text before {t.name} would look at values whose text is not known here"
+                fix = "Remove it, or write the values as rules."
+                raise UnsupportedGrammarError(what, text=self._grammar.text, start=t.start, end=t.end, fix=fix)
+            t.begin = numbers.setdefault(repr(before), len(found))
+            if t.begin == len(found):
+                found.append(before)
         if found:
-            before_all = [before for _, before in found.values()]
-            self.history = history_of(before_all, len(self.specials), self._limits, self._deadline)
+            self.history = history_of(found, len(self.specials), self._limits, self._deadline)
 
     def stands_alone(self, t: int) -> bool:
         """Whether no other terminal begins with a symbol with which this one begins."""
@@ -376,7 +377,7 @@ def terminal_dfa(grammar: Grammar, node: Reference | SpecialToken, limits: Compi
     """
     key = Lexicon(grammar, {}, limits, deadline)._key(grammar.rules[str(node.name)].body, ())
     dfa = byte_dfa_of(key, limits, deadline)
-    if dfa is None or ends_of(key, limits, deadline) or behind_of(key, limits):
+    if dfa is None or ends_of(key, limits, deadline) or before_of(key, limits, deadline):
         what = "it has no text" if dfa is None else "a condition on the text around it cannot be kept where tokens are counted"
         raise UnsupportedGrammarError(what, text=grammar.text, start=node.start, end=node.end, fix="Change the terminal.")
     return dfa

@@ -21,8 +21,6 @@ from fsa_compile.automata.minimize import minimize
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.patterns.regex_automaton import build_automaton
-from fsa_compile.patterns.regex_tree import Node
 from fsa_compile.unicode.code_points import ANY
 
 HOLDS, FAILS = -1, -2
@@ -153,16 +151,14 @@ def _behind_numbers(rests: Sequence[LetterDfa], limits: CompileLimits) -> tuple[
     return to_byte_dfa(minimize(LetterDfa(arcs, final, rests[0].atoms)), limits), to_byte_dfa(texts, limits)
 
 
-def history_of(before: Sequence[Node], tokens: int, limits: CompileLimits, deadline: Deadline) -> History:
+def history_of(before: Sequence[LetterDfa], tokens: int, limits: CompileLimits, deadline: Deadline) -> History:
     """The automaton of conditions on the text so far, over bytes.
 
     Args:
-      before: per condition a pattern of the texts that meet it.
+      before: per condition the automaton of the texts that meet it.
       tokens: number of special tokens, symbols 256 and up; behind one the text begins anew.
     """
-    nothing = ByteDfa(np.zeros((1, 1), np.int32), np.zeros(256, np.uint8), np.zeros(1, bool), 0)
-    letters = [build_automaton(tree, limits, deadline) for tree in before]
-    automata = [nothing if dfa is None else to_byte_dfa(dfa, limits) for dfa in letters]
+    automata = [to_byte_dfa(dfa, limits) for dfa in before]
     first = tuple(dfa.start for dfa in automata)
     number, order = {first: 0}, [first]
     arcs: list[list[tuple[int, int]]] = []
