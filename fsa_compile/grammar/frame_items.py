@@ -258,7 +258,7 @@ class FrameItems:
     def _follow(self, item: int, pending: list[int]) -> None:
         """The arcs and calls of an item with conditions, in place."""
         plain, looks = self._plain[item], self.looks[item]
-        moves, lost = self.further(looks), self._not_begun(looks) if plain not in self.point else ()
+        moves, lost = self.further(looks), self.not_begun(looks) if plain not in self.point else ()
 
         def left(arcs: list[tuple[int, int]]) -> list[tuple[int, int]]:
             return [
@@ -280,7 +280,7 @@ class FrameItems:
         ]
         self.calls[item] = calls
 
-    def _not_begun(self, looks: Looks) -> Collection[int]:
+    def not_begun(self, looks: Looks) -> Collection[int]:
         """The terminals whose condition on the text so far does not hold."""
         history = self.lexicon.history
         if history is None:

@@ -100,6 +100,9 @@ class FrameBuilder(FrameItems):
             elif p in self.place_frame:
                 k, q = self.place_frame[p]
                 mask |= self.competitors[k][q]
+        if mask and self.lexicon.history:
+            looks = next(self.looks[i] for i in self.sets[c][0] if i in self.looks)
+            mask &= ~union(1 << t for t in self.not_begun(looks))
         return mask
 
     # ---------------------------------------------------------------- controls

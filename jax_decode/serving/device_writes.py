@@ -65,7 +65,8 @@ def write(arrays: Mapping[str, jax.Array], tables: Tables, what: Mapping[str, Wr
     for size in _SIZES:
         layout = _layout(own, tables, size)
         most = {place.table: place.room for place in layout}
-        calls = max(sum(-(-(end - begin) // most[table]) for begin, end in every) for table, every in runs.items())
+        needed = [sum(-(-(end - begin) // most[table]) for begin, end in every) for table, every in runs.items()]
+        calls = max(needed, default=0)
         if calls <= _FEW:
             break
     pieces = {

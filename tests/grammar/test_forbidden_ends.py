@@ -16,8 +16,9 @@ from oracles.lexed_rules import LETTERS, Terminal, random_rules, random_text
 from fsa_compile import Vocabulary, compile_grammar
 from fsa_compile.errors import ConstraintError, GrammarConflictError, UnsatisfiableError, UnsupportedGrammarError
 from fsa_compile.grammar.grammar_checks import GrammarWarning
-from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.grammar_machine import _Attempts, machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
+from fsa_compile.limits import CompileLimits, Deadline
 
 
 def random_pattern(rng: random.Random, depth: int = 2) -> str:
@@ -151,6 +152,23 @@ def test_random_grammars_are_read_as_a_lexer_with_re_reads_them(terminal, exhaus
             seen[taken] += 1
     assert min(seen[True], seen[False]) > 2_000
     assert sum(count for kind, count in seen.items() if isinstance(kind, str)) < seen.total() / 1_000  # few are refused
+
+
+def test_with_two_stacks_nothing_more_is_read_than_with_one(exhaustive):
+    """And little less: of what other stacks may be reading each knows roughly (docs/limits.md)."""
+    seen: Counter[tuple[bool, bool]] = Counter()
+    for seed in range(2_000 if exhaustive else 60):
+        rng = random.Random(seed)
+        rules = random_rules(rng, random_looking_terminal)
+        texts, limits = [random_text(rng) for _ in range(200)], CompileLimits()
+        with warnings.catch_warnings(), contextlib.suppress(ConstraintError):
+            warnings.simplefilter("ignore", GrammarWarning)
+            machine = _Attempts(parse_lark(rules.written(), mode="longest"), {}, limits, Deadline(limits), {}).machine(2)
+            for text in texts if machine else ():
+                seen[rules.accepts(text), machine.accepts(text.encode())] += 1
+    assert not seen[False, True]
+    assert seen[True, False] < seen[True, True] / 20
+    assert seen[True, True] > 1_000
 
 
 @pytest.mark.parametrize(

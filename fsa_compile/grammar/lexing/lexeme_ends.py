@@ -70,14 +70,18 @@ class LexemeEnds:
 
     def matching(self, points: Iterable[int]) -> list[list[int]]:
         """The points at the end of a lexeme, of this stack or of another one: by generation, then by the terminal's rank; those
-        that need different conditions apart."""
+        that need different conditions apart, but for what another stack reads, too."""
         groups: dict[tuple[int, int, Looks], list[int]] = {}
+        own: set[tuple[int, int]] = set()
         for i in points:
-            t, q, _ = self._point[i]
+            t, q, place = self._point[i]
             if t >= 0 and self._terminals[t].automaton.final[q]:
                 key = self._generation.get(i, 0), self._terminals[t].rank, self._looks.get(i, NO_LOOKS)
                 groups.setdefault(key, []).append(i)
-        return [groups[key] for key in sorted(groups, key=lambda key: key[:2])]
+                if place >= 0:
+                    own.add(key[:2])
+        kept = [key for key, some in groups.items() if key[:2] not in own or any(self._point[i][2] >= 0 for i in some)]
+        return [groups[key] for key in sorted(kept, key=lambda key: key[:2])]
 
     def condition(self, i: int) -> int:
         """The symbols before which a lexeme may not end at a point."""
