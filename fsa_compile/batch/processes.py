@@ -92,6 +92,8 @@ def processes(task: Callable[..., _T], count: int) -> Iterator[Callable[..., con
 
 
 def _pool(task: Callable[..., Any], count: int) -> concurrent.futures.ProcessPoolExecutor:
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # another pool's process reads the script that made it
+        raise _not_guarded()
     context = multiprocessing.get_context("spawn")  # a fork would copy the threads of whatever else runs here
     return concurrent.futures.ProcessPoolExecutor(count, context, _begin, (task,))
 
@@ -102,8 +104,12 @@ def _check_that_one_starts(task: Callable[..., Any]) -> None:
         with _pool(task, 1) as pool:
             pool.submit(os.getpid).result()
     except BrokenProcessPool as error:
-        fix = 'Call this within `if __name__ == "__main__":`, or pass workers=1.'
-        raise ConstraintError("processes for the batch end before they begin", fix=fix) from error
+        raise _not_guarded() from error
+
+
+def _not_guarded() -> ConstraintError:
+    fix = 'Call this within `if __name__ == "__main__":`, or pass workers=1.'
+    return ConstraintError("processes for the batch end before they begin", fix=fix)
 
 
 _task: Callable[..., Any] | None = None

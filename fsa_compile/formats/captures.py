@@ -19,7 +19,8 @@ from fsa_compile.errors import ConstraintError, UnsupportedGrammarError, named_f
 from fsa_compile.formats.grammar_constraints import Embeddings
 from fsa_compile.grammar.grammar_tree import Grammar, LexicalMode, Rule, SpecialToken
 from fsa_compile.grammar.grammar_tree import Sequence as InOrder
-from fsa_compile.grammar.lexing.longest_match import guard_ends, rank_of
+from fsa_compile.grammar.lexing.forbidden_ends import guard_ends
+from fsa_compile.grammar.lexing.longest_match import rank_of
 from fsa_compile.grammar.lexing.terminals import Lexicon, Terminal, terminal_dfa
 from fsa_compile.grammar.rule_automata import UncountableError
 from fsa_compile.grammar.rule_expressions import Node

@@ -12,8 +12,9 @@ from typing import Any
 from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.errors import LimitError
 from fsa_compile.grammar.frame_actions import Call, Shadow, first_symbols
+from fsa_compile.grammar.lexing.follow_sets import first_and_last
 from fsa_compile.grammar.lexing.lexeme_ends import LexemeEnds
-from fsa_compile.grammar.lexing.longest_match import called_terminals, closed_frames, first_and_last
+from fsa_compile.grammar.lexing.longest_match import called_terminals, closed_frames
 from fsa_compile.grammar.lexing.text_ahead import NO_LOOKS, Look, Looks, further
 from fsa_compile.grammar.transition_network import Network
 from fsa_compile.limits import CompileLimits, Deadline

@@ -25,7 +25,7 @@ from fsa_compile.automata.symbol_dfa import SymbolDfa, SymbolNfa, without_empty
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar, Indentation
-from fsa_compile.grammar.lexing.longest_match import difference, trimmed
+from fsa_compile.grammar.lexing.terminal_automata import difference, trimmed
 from fsa_compile.grammar.lexing.terminals import Automaton, End, Lexicon, Terminal
 from fsa_compile.grammar.rule_automata import UncountableError
 from fsa_compile.grammar.transition_network import Frame, Network

@@ -27,7 +27,7 @@ from fsa_compile.grammar.grammar_tree import (
     Sequence,
 )
 from fsa_compile.grammar.lark_syntax import parse_lark
-from fsa_compile.grammar.lexing.longest_match import trimmed
+from fsa_compile.grammar.lexing.terminal_automata import trimmed
 from fsa_compile.grammar.lexing.terminals import Automaton, automaton_of, widest
 from fsa_compile.limits import CompileLimits, Deadline
 

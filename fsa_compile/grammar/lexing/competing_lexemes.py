@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from fsa_compile.arrays.graphs import reach
 from fsa_compile.automata.symbol_dfa import SymbolDfa
-from fsa_compile.grammar.lexing.longest_match import first_and_last, follow_sets, terminals_of
+from fsa_compile.grammar.lexing.follow_sets import first_and_last, follow_sets, terminals_of
 
 
 def competitor_sets(frames: list[SymbolDfa], count: int, ignore: Iterable[int]) -> list[list[int]]:

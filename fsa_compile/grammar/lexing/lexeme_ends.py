@@ -1,7 +1,7 @@
 """Where lexemes of the longest match end: which of those that have been read it is, whether a shorter one may be needed yet.
 
 A match settles a text: no shorter one is read any more. It does not where a condition on what follows may forbid it while a
-shorter one, with what follows that, could go on (`longest_match.settle_conditions`).
+shorter one, with what follows that, could go on (`forbidden_ends.settle_conditions`).
 """
 
 from __future__ import annotations

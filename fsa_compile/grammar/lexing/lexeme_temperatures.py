@@ -8,7 +8,7 @@ from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.automata.pushdown import RETURN
 from fsa_compile.grammar.frame_actions import FrameTables, first_symbols
 from fsa_compile.grammar.frame_subsets import FrameBuilder
-from fsa_compile.grammar.lexing.longest_match import first_and_last, terminals_of
+from fsa_compile.grammar.lexing.follow_sets import first_and_last, terminals_of
 
 
 def temperature_of_controls(tables: FrameTables, builder: FrameBuilder) -> Callable[[int], float | None] | None:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.graphs import longest_path
+from fsa_compile.arrays.bit_sets import disjoint, union
+from fsa_compile.arrays.graphs import leading, longest_path
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.acyclic import choices_dfa
@@ -233,3 +234,49 @@ def without_empty(dfa: ByteDfa) -> tuple[Automaton, bool]:
     if nullable and not arcs[0]:
         return Automaton([[]], [False]), True
     return Automaton(arcs, final), nullable
+
+
+def difference(whole: Automaton, others: list[Automaton]) -> tuple[Automaton, frozenset[int]]:
+    """The texts of one automaton that no other one accepts, initial state 0, trimmed; and the states of texts that one does."""
+    order, arcs = read_beside(whole, others)
+    taken = [whole.final[p] and any(others[i].final[q] for i, q in beside) for p, beside in order]
+    final = [whole.final[p] and not lost for (p, _), lost in zip(order, taken)]
+    left, place = trimmed(Automaton(arcs, final))
+    return left, frozenset(place[q] for q, lost in enumerate(taken) if lost and q in place)
+
+
+_Place: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
+
+
+def read_beside(whole: Automaton, others: list[Automaton]) -> tuple[list[_Place], list[list[tuple[int, int]]]]:
+    """Reads the texts of an automaton, and with them others as far as these go on: states, the initial one first, and arcs."""
+    first: _Place = (0, tuple((i, 0) for i in range(len(others))))
+    number, order = {first: 0}, [first]
+    arcs: list[list[tuple[int, int]]] = []
+    for p, beside in order:
+        own: list[tuple[int, list[Any]]] = [(symbols, [target]) for symbols, target in whole.arcs[p]]
+        read = union(symbols for symbols, _ in own)
+        own += [(symbols & read, [(i, target)]) for i, q in beside for symbols, target in others[i].arcs[q]]
+        out = []
+        for symbols, (target, *rest) in disjoint(own):
+            where = target, tuple(rest)
+            if where not in number:
+                number[where] = len(order)
+                order.append(where)
+            out.append((symbols, number[where]))
+        arcs.append(out)
+    return order, arcs
+
+
+def trimmed(automaton: Automaton) -> tuple[Automaton, dict[int, int]]:
+    """The automaton without states that lead nowhere, arcs to one state joined; and the new numbers of the states."""
+    live = leading([[q for _, q in arcs] for arcs in automaton.arcs], [q for q, final in enumerate(automaton.final) if final])
+    number = {q: i for i, q in enumerate(sorted({0, *live}))}
+    left: list[list[tuple[int, int]]] = []
+    for q in number:
+        joined: dict[int, int] = {}
+        for symbols, target in automaton.arcs[q]:
+            if target in live:
+                joined[number[target]] = joined.get(number[target], 0) | symbols
+        left.append([(symbols, target) for target, symbols in joined.items()])
+    return Automaton(left, [automaton.final[q] for q in number]), number

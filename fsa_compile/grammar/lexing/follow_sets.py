@@ -1,0 +1,67 @@
+"""Which terminals may stand beside one another in a grammar."""
+
+from __future__ import annotations
+
+from fsa_compile.arrays.bit_sets import members, union
+from fsa_compile.automata.symbol_dfa import SymbolDfa
+from fsa_compile.grammar.frame_actions import first_symbols
+from fsa_compile.grammar.lexing.terminals import Terminal
+
+
+def first_and_last(frames: list[SymbolDfa]) -> tuple[list[int], list[int]]:
+    """Per frame the terminals (bit sets) that its texts may begin and end with."""
+    first, last = [0] * len(frames), [0] * len(frames)
+    changed = True
+    while changed:
+        changed = False
+        for k, dfa in enumerate(frames):
+            begin = terminals_of(dfa.arcs[0], first)
+            end = 0
+            for arcs in dfa.arcs:
+                for symbol, target in arcs.items():
+                    if dfa.final[target]:
+                        end |= 1 << symbol if symbol >= 0 else last[~symbol]
+            changed |= (begin, end) != (first[k], last[k])
+            first[k], last[k] = begin, end
+    return first, last
+
+
+def contexts_of(count: int, frames: list[SymbolDfa], ignore: list[int]) -> set[int]:
+    """The sets of terminals that may follow the same terminal, or begin the text; ignored ones may stand anywhere."""
+    first, last = first_and_last(frames)
+    ignored = union(1 << t for t in ignore)
+    return {context | ignored for context in (first[0], *follow_sets(count, frames, first, last)) if context | ignored}
+
+
+def follow_sets(count: int, frames: list[SymbolDfa], first: list[int], last: list[int]) -> list[int]:
+    """Per terminal the terminals (a bit set) that may follow it."""
+    follow = [0] * count
+    for dfa in frames:
+        before = [0] * len(dfa.arcs)
+        for arcs in dfa.arcs:
+            for symbol, target in arcs.items():
+                before[target] |= 1 << symbol if symbol >= 0 else last[~symbol]
+        for q, arcs in enumerate(dfa.arcs):
+            after = terminals_of(arcs, first)
+            for t in members(before[q]):
+                follow[t] |= after
+    return follow
+
+
+def following(terminals: list[Terminal], frames: list[SymbolDfa], ignore: list[int]) -> tuple[list[int], list[int]]:
+    """Per terminal the terminals that may follow it, ignored ones among them, and the symbols that these begin with."""
+    first, last = first_and_last(frames)
+    ignored = union(1 << t for t in ignore)
+    follow = [after | ignored for after in follow_sets(len(terminals), frames, first, last)]
+    for t in ignore:
+        follow[t] = (1 << len(terminals)) - 1
+    begin = [first_symbols(t.automaton.arcs[:1]) for t in terminals]
+    return follow, [union(begin[t] for t in members(after)) for after in follow]
+
+
+def terminals_of(arcs: dict[int, int], first: list[int]) -> int:
+    """The terminals (a bit set) that may be read first from a state with these arcs."""
+    mask = 0
+    for symbol in arcs:
+        mask |= 1 << symbol if symbol >= 0 else first[~symbol]
+    return mask
