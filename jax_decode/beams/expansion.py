@@ -33,8 +33,8 @@ from jax_decode.kernels.planes import (
 )
 from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.vocabulary_shards import Part, on_shards
+from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.sampling import among, by_part
-from jax_decode.sampling.truncation import Allowed
 from jax_decode.step.masking import mask_parts, unpacked
 from jax_decode.step.stack import accepts, sources
 from jax_decode.step.state import ConstraintState

@@ -19,9 +19,10 @@ from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.noise import gumbel, threefry
 from jax_decode.kernels.planes import NEVER, allowed_logits, clean, column_log_sum, drawable, log_add, log_sum, planes, scaled
 from jax_decode.kernels.row_layout import words_for
+from jax_decode.sampling.choices import Allowed, inverse_of
 from jax_decode.sampling.samplers import Greedy, Sampler
 from jax_decode.sampling.sampling import among, by_part, checked, choose
-from jax_decode.sampling.truncation import Allowed, inverse_of, threshold_of
+from jax_decode.sampling.truncation import threshold_of
 from jax_decode.step.masking import MaskParts, allows, dense, parts_at
 
 _DRAFT, _ACCEPT, _REPLACE = 1, 2, 3

@@ -28,9 +28,11 @@ from jax_decode.kernels.planes import (
     log_add,
     log_sum,
 )
+from jax_decode.sampling.choices import Allowed, listed_logits
 from jax_decode.sampling.samplers import MinP, Sampler, TopK, TopP
 from jax_decode.sampling.summary import Noise, Summary, reduced, sources_of, summarize
-from jax_decode.sampling.truncation import Allowed, listed_logits, threshold_of
+from jax_decode.sampling.top_p import cut_and_summed_in_memory
+from jax_decode.sampling.truncation import threshold_of
 
 _LEAST_COLUMNS = 8
 """Columns for every token that a top-k keeps, so that a column rarely has more of them than are kept of it."""
@@ -45,6 +47,9 @@ def cut_and_summed(
     if not isinstance(sampler, (TopK, TopP, MinP)) or not few or allowed.part is not None or allowed.logits.size < SMALL:
         return plainly()
     forms = {}
+    if isinstance(sampler, TopP):
+        p = jnp.asarray(sampler.p, jnp.float32)
+        forms["cpu"] = functools.partial(cut_and_summed_in_memory, allowed, inverse, p, noise, with_raw)
     if one_pass.wanted("tpu"):
         forms["tpu"] = functools.partial(_by_tops, sampler, allowed, inverse, noise, with_raw)
     return jax.lax.platform_dependent(default=plainly, **forms) if forms else plainly()

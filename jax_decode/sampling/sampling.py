@@ -28,9 +28,10 @@ from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.target import target
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
 from jax_decode.sampling.by_tops import cut_and_summed
+from jax_decode.sampling.choices import Allowed, inverse_of
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, at_once, summarize
-from jax_decode.sampling.truncation import Allowed, inverse_of, threshold_of
+from jax_decode.sampling.truncation import threshold_of
 from jax_decode.step.argument_checks import check_key_words, check_logits, check_state, check_tables
 from jax_decode.step.masking import MaskParts, mask_parts, parts_at
 from jax_decode.step.state import NO_NUMBER, ConstraintState

@@ -314,20 +314,44 @@ def _on_cpu(
     inverse: jax.Array | None,
     threshold: jax.Array | None,
 ) -> Summary:
-    """`summarize` for a CPU, which works for every pass.
-
-    Exponentials of the logits as they are need no maximum first. Rows where they overflow, or where those of the allowed tokens
-    vanish, are worked on again, relative to the maximum; which way a row goes depends on its own logits alone.
-    """
-    rows = Rows(noise, inverse, threshold)
+    """`summarize` for a CPU, which works for every pass."""
     if logits.size < SMALL:
-        return at_once(num_words, with_raw, logits, words, rows)
+        return at_once(num_words, with_raw, logits, words, Rows(noise, inverse, threshold))
+    return in_memory(num_words, with_raw, logits, words, Rows(noise, inverse, threshold))[1]
+
+
+class CutInMemory(NamedTuple):
+    """How a row's threshold is found where its numbers are in memory.
+
+    threshold: function of a block: logits [n, V'], words, inverse temperature, exponentials [n, planes, W] of scaled logits
+    relative to `best`, 0 where not allowed, `best` and `rows`; returns float32[n]. best: the best scaled logit of every row,
+    float32[B]; rows: a tree of arrays with one row each.
+    """
+
+    threshold: Callable[..., jax.Array]
+    best: jax.Array
+    rows: Any
+
+
+def in_memory(
+    num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array | None, rows: Rows, cut_off: CutInMemory | None = None
+) -> tuple[jax.Array | None, Summary]:
+    """The threshold of every row, float32[B] (of `cut_off`, else that of `rows`), and `summarize` with it, for a CPU.
+
+    Exponentials of the logits as they are need no maximum first; those for a `cut_off` are relative to one. Rows where they
+    overflow, or where those of the allowed tokens vanish, are worked on again, relative to the maximum; which way a row goes
+    depends on its own logits alone.
+    """
+    noise, inverse = rows.noise, rows.inverse
     of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
+    find = None if cut_off is None else cut_off.threshold
 
-    def of_block(logits: jax.Array, words: Any, noise: Any, threshold: Any, own: Any) -> dict[str, jax.Array]:
-        return _of_block(num_words, with_raw, own if of_rows else inverse, logits, words, noise, threshold)
+    def of_block(logits: jax.Array, words: Any, noise: Any, threshold: Any, own: Any, *rest: Any) -> dict[str, jax.Array]:
+        return _of_block(num_words, with_raw, own if of_rows else inverse, logits, words, noise, threshold, find, *rest)
 
-    kept = by_blocks(of_block, logits, words, noise, threshold, inverse if of_rows else None)
+    rest = () if cut_off is None else (cut_off.best, cut_off.rows)
+    kept = by_blocks(of_block, logits, words, noise, rows.threshold, inverse if of_rows else None, *rest)
+    threshold = kept.get("threshold", rows.threshold)
     allowed, none = kept["allowed"].sum(1), jnp.zeros(len(logits), bool) if words is None else ~words.any(1)
     raw = kept["raw"].sum(1) if "raw" in kept else allowed
     ordinary = ((allowed > ORDINARY[0]) | none) & (raw < ORDINARY[1])
@@ -337,17 +361,18 @@ def _on_cpu(
         chosen = _best_token(num_words, logits, words, kept["top"])
     else:
         chosen = _best_column(kept["drawn"] if "drawn" in kept else jnp.log(kept["allowed"]), noise)
-    usual = Summary(*chosen, jnp.log(allowed), jnp.log(raw))
+    relative = 0.0 if cut_off is None or inverse is not None else finite(cut_off.best)
+    usual = Summary(*chosen, jnp.log(allowed) + relative, jnp.log(raw) + relative)
 
     def again(usual: Summary, ordinary: Any, logits: jax.Array, words: Any, noise: Any, threshold: Any, own: Any) -> Summary:
-        def relative() -> Summary:
+        def at_last() -> Summary:
             others = at_once(num_words, with_raw, logits, words, Rows(noise, own if of_rows else inverse, threshold))
             return Summary(*(jnp.where(ordinary, x, y) for x, y in zip(usual, others)))
 
-        return jax.lax.cond(ordinary.all(), lambda: usual, relative)
+        return jax.lax.cond(ordinary.all(), lambda: usual, at_last)
 
-    every = (usual, ordinary, logits, words, rows.noise, rows.threshold, inverse if of_rows else None)
-    return jax.lax.cond(ordinary.all(), lambda: usual, lambda: by_blocks(again, *every))
+    every = (usual, ordinary, logits, words, noise, threshold, inverse if of_rows else None)
+    return threshold, jax.lax.cond(ordinary.all(), lambda: usual, lambda: by_blocks(again, *every))
 
 
 def _of_block(
@@ -358,22 +383,44 @@ def _of_block(
     words: jax.Array | None,
     noise: Noise | None,
     threshold: jax.Array | None,
+    find: Callable[..., jax.Array] | None = None,
+    best: jax.Array | None = None,
+    own: Any = None,
 ) -> dict[str, jax.Array]:
     """Of every column of some rows, [n, W] each: sums of exponentials, the best allowed logit, the log-mass of what is drawn."""
     x = clean(logits)
-    if noise is None or threshold is not None or inverse is not None:
+    if noise is None or threshold is not None or inverse is not None or find is not None:
         x = jax.lax.optimization_barrier(x)
-    e = jax.lax.optimization_barrier(jnp.exp(x))  # else one loop over every plane, compiled and launched each
+    base = None if best is None else finite(best)[:, None]
+    e = jnp.exp(x if base is None or inverse is not None else x - base)
+    e = jax.lax.optimization_barrier(e)  # else one loop over every plane, compiled and launched each
     kept = {"allowed": _added(cut(e, words, num_words, 0.0))}
     if words is not None and with_raw:
         kept["raw"] = _added(cut(e, None, num_words, 0.0))
     if noise is None:
         kept["top"] = functools.reduce(jnp.maximum, cut(x, words, num_words, NEVER))
+    elif find is not None and base is not None:
+        y, z = x, e
+        if inverse is not None:
+            y = scaled(x, inverse)
+            y, z = jax.lax.optimization_barrier((y, jnp.exp(y - base)))
+        kept["threshold"] = find(logits, words, inverse, in_planes(z, words, num_words), best, own)
+        kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, z, words, num_words))
     elif inverse is not None:
         kept["drawn"] = _scaled_masses(num_words, x, words, inverse, threshold)
     elif threshold is not None:
         kept["drawn"] = jnp.log(_from(threshold, x, e, words, num_words))
     return kept
+
+
+def in_planes(e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
+    """Numbers [n, V'] in memory as planes [n, planes, W], 0 where not allowed."""
+    count = -(-e.shape[1] // num_words)
+    if words is None:
+        out = jnp.pad(e, ((0, 0), (0, count * num_words - e.shape[1])))
+    else:
+        out = jnp.concatenate(list(cut(e, words, num_words, 0.0)), 1)
+    return jax.lax.optimization_barrier(out).reshape(len(e), count, num_words)
 
 
 def _added(values: Iterable[jax.Array]) -> jax.Array:

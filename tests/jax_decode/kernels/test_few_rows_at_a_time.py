@@ -8,9 +8,11 @@ import pytest
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.row_layout import pack_planes, words_for
+from jax_decode.sampling.by_tops import cut_and_summed
+from jax_decode.sampling.choices import inverse_of
 from jax_decode.sampling.samplers import TopK, TopP
 from jax_decode.sampling.sampling import among, choose
-from jax_decode.sampling.summary import Noise, _fused, _on_cpu
+from jax_decode.sampling.summary import Noise, _fused, _on_cpu, summarize
 from jax_decode.sampling.truncation import threshold_of
 from jax_decode.step.masking import parts_at
 
@@ -110,6 +112,68 @@ def test_a_top_p_of_logits_as_texts_have_them(p, width):
         assert shares[kept].sum() >= (p - 1e-5) * shares.sum()
         assert shares[x[row] > x[row][kept].min()].sum() < (p + 1e-5) * shares.sum()
     assert 0 < few < BATCH
+
+
+def any_logits(rng, width):
+    """Rows whose borders are hard to find: far or equal logits, some whose exponentials are equal though they are not."""
+    x = rng.normal(size=(BATCH, width))
+    grid = rng.choice([0.25, 1.0, 3.0])
+    kinds = [
+        lambda y: y * rng.choice([0.3, 1, 4, 30]),
+        lambda y: np.round(y / grid) * grid,
+        lambda y: np.abs(y) * 1e-9,
+        lambda y: np.where(rng.random(width) < 0.4, -np.abs(y) * 1e-8, y - 3),
+        lambda y: -np.log1p(np.arange(width)) * rng.uniform(0, 3),
+        lambda y: np.where(rng.random(width) < 0.01, 80.0, y * 1e30),
+        lambda y: np.where(rng.random(width) < 0.5, -np.inf, np.round(y * 1e-3, 9)),
+        lambda y: np.full(width, rng.choice([0.0, -0.0, 7.0, -3e38])),
+    ]
+    rows = [kinds[i](row) for i, row in zip(rng.choice(len(kinds), BATCH, replace=False), x)]
+    return np.stack(rows).astype(np.float32) + np.float32(rng.choice([0, 0, -50, 90]))
+
+
+@jax.jit
+def _cut(sampler, logits, words, listed, noise):
+    """The threshold of a sampler, of two ways, and what is drawn with it, of two ways."""
+    parts = None if words is None else parts_at(words, *listed)
+    allowed = among(logits, parts, Columns(words_for(logits.shape[1])))
+    inverse = inverse_of(sampler, allowed)
+    threshold, drawn = cut_and_summed(sampler, allowed, inverse, noise, True)
+    rest = {"noise": noise, "inverse": inverse, "threshold": threshold}
+    return threshold, threshold_of(sampler, allowed, inverse), drawn, summarize(logits, allowed.words, words_for(WIDTH), **rest)
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("seed", range(60))
+def test_a_top_p_of_any_logits_is_the_smallest_set_of_its_mass(seed):
+    rng = np.random.default_rng(seed)
+    logits = any_logits(rng, WIDTH)
+    allowed = rng.random(logits.shape) < rng.choice([0.1, 0.9, 1.0])
+    words = pack_planes(np.packbits(allowed, axis=1, bitorder="little").view(np.uint32), words_for(WIDTH))
+    token = rng.integers(0, WIDTH, (BATCH, 1)).astype(np.int32)
+    listed = token, ~np.take_along_axis(allowed, token, 1)
+    masked = bool(rng.random() < 0.8)
+    if masked:
+        np.put_along_axis(allowed, token, True, 1)
+    else:
+        allowed[:] = True
+    p, temperature = np.float32(rng.choice([1e-6, 0.1, 0.5, 0.9, 0.95, 0.999, 1.0])), rng.choice([0, 0.5, 1.5])
+    sampler = TopP(p, np.float32(temperature) if temperature else None)
+    found, alone, drawn, again = _cut(sampler, logits, words if masked else None, listed if masked else None, noise_of())
+    np.testing.assert_array_equal(found, alone)
+    some = np.isfinite(np.asarray(again.score))
+    for mine, other in zip(drawn[2:], again[2:]):
+        np.testing.assert_allclose(np.asarray(mine)[some], np.asarray(other)[some], rtol=2e-5, atol=2e-5)
+    np.testing.assert_array_equal(np.asarray(drawn.item)[some], np.asarray(again.item)[some])
+    ends = np.float32(-3e38), np.float32(3e38)
+    x = np.clip(logits, *ends)
+    with np.errstate(over="ignore"):
+        x = x if not temperature else np.clip(x * (np.float32(1) / np.float32(temperature)), *ends)
+    for row in range(BATCH):
+        y = x[row][allowed[row]]
+        kept, shares = y >= np.asarray(found)[row], np.exp(y.astype(np.float64) - y.max())
+        assert shares[kept].sum() >= (float(p) - 1e-5) * shares.sum()
+        assert p >= 1 or shares[y > y[kept].min()].sum() < (float(p) + 1e-5) * shares.sum(), "a smaller set has enough"
 
 
 def test_a_top_k_keeps_ties():

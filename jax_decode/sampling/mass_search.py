@@ -1,0 +1,282 @@
+"""A search for two numbers that the border of a probability mass lies between, with few tokens between them.
+
+Places to look at are integers in the order of floats: of logits, or of their exponentials.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.kernels.column_tops import from_order, to_order
+from jax_decode.kernels.planes import LOWEST, NEVER
+from jax_decode.kernels.row_layout import LANES
+from jax_decode.kernels.vocabulary_shards import Part
+
+FEW = 64
+"""Tokens between two thresholds that are sorted."""
+TILES = 8
+"""Pieces that a sum is added up in."""
+_FAR = -1e30
+_TURNS, _GUESSES = 8, 24
+"""Guesses before all others go half way, and before every second one goes to the next token below: where many are equal."""
+_BESIDE = 1 / 16
+_SUM_ERROR = 4e-6
+"""Relative error of a sum of exponentials, generously."""
+
+Over: TypeAlias = Callable[..., jax.Array]
+
+
+class ByLogit(NamedTuple):
+    """The tokens that a search is among; places are logits.
+
+    over: `over(function, combine, *rows)` combines what a function says of every plane's tokens, [B, W] or in tiles; the
+    function takes scaled logits, -inf where not allowed, their exponentials relative to `base` float32[B], and the numbers of
+    rows float32[B] in a shape that broadcasts. listed: scaled logits of the candidates, [B, M]; part: of the vocabulary, see
+    `Allowed`.
+    """
+
+    over: Over
+    listed: jax.Array
+    base: jax.Array
+    part: Part | None
+
+    def mass(self, low: jax.Array, high: jax.Array) -> jax.Array:
+        """Mass of the tokens from `low` up to `high`."""
+        def of(y: jax.Array, e: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
+            return jnp.where((y >= low) & (y < high), e, 0.0)
+
+        ends = from_order(low), from_order(high)
+        listed = of(self.listed, jnp.exp(self.listed - self.base[:, None]), *(x[:, None] for x in ends)).sum(1)
+        whole = _row_sums(self.over(of, jnp.add, *ends)) + listed
+        return whole if self.part is None else self.part.total(whole)
+
+    def below(self, high: jax.Array) -> jax.Array:
+        """The place of the largest token below `high`."""
+        end = from_order(high)
+        most = self.over(under, jnp.maximum, end).reshape(len(high), -1).max(1)
+        most = jnp.maximum(most, under(self.listed, None, end[:, None]).max(1, initial=NEVER))
+        return to_order(most if self.part is None else self.part.largest(most))
+
+    def ends(self) -> tuple[jax.Array, jax.Array]:
+        """Places below and above all. What follows a zero is a normal number: to many devices all smaller ones are zeros."""
+        tiny = jnp.finfo(jnp.float32).tiny
+        above = jnp.where(jnp.abs(self.base) < tiny, to_order(jnp.full_like(self.base, tiny)), to_order(self.base) + 1)
+        return to_order(jnp.full_like(self.base, LOWEST)), above
+
+    def logit(self, place: jax.Array) -> jax.Array:
+        """The logit of a place, relative to `base`."""
+        return from_order(place) - self.base
+
+    def place(self, logit: jax.Array) -> jax.Array:
+        return to_order(jnp.maximum(logit + self.base, LOWEST))
+
+    def weight(self, place: jax.Array) -> jax.Array:
+        """The least mass of a token that is not below a place."""
+        return jnp.exp(self.logit(place))
+
+
+class ByExponential(NamedTuple):
+    """The same; places are exponentials, of which there is one number for each token to look at.
+
+    Tokens whose exponentials are equal are one to the search, though their logits may differ.
+
+    exps: float32[B, n, W], relative to the best logit, 0 where not allowed; listed: of the candidates, [B, M].
+    """
+
+    exps: jax.Array
+    listed: jax.Array
+
+    def mass(self, low: jax.Array, high: jax.Array) -> jax.Array:
+        def of(e: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
+            return jnp.where((e >= low) & (e < high), e, 0.0)
+
+        ends = from_order(low), from_order(high)
+        whole = self._folded(lambda e: of(e, *(x[:, None, None] for x in ends)), jnp.add)
+        return _row_sums(whole) + of(self.listed, *(x[:, None] for x in ends)).sum(1)
+
+    def below(self, high: jax.Array) -> jax.Array:
+        listed = jnp.where(self.listed < from_order(high)[:, None], self.listed, 0.0)
+        return to_order(jnp.maximum(self.columns_below(high).max(1), listed.max(1, initial=0.0)))
+
+    def columns_below(self, high: jax.Array) -> jax.Array:
+        """The largest exponential of every column below a place, [B, W]; 0 where there is none."""
+        end = from_order(high)[:, None, None]
+        whole = self._folded(lambda e: jnp.where(e < end, e, 0.0), jnp.maximum)
+        parts = jax.lax.optimization_barrier(whole).reshape(len(high), -1, self.exps.shape[2])
+        return functools.reduce(jnp.maximum, jnp.moveaxis(parts, 1, 0))
+
+    def _folded(self, function: Callable[[jax.Array], jax.Array], combine: Callable[..., jax.Array]) -> jax.Array:
+        """What a function makes of exponentials [B, m, 128], combined over pieces of whole planes: a loop that XLA does not hand
+        to a library, for which it would write what the function makes to memory."""
+        n = self.exps.shape[1]
+        pieces = self.exps.reshape(len(self.exps), n if n % TILES else TILES, -1, LANES)
+        return functools.reduce(combine, (function(pieces[:, i]) for i in range(pieces.shape[1])))
+
+    def ends(self) -> tuple[jax.Array, jax.Array]:
+        rows = (len(self.exps),)
+        return to_order(jnp.zeros(rows)), to_order(jnp.ones(rows)) + _ABOVE
+
+    def logit(self, place: jax.Array) -> jax.Array:
+        return jnp.log(from_order(place))
+
+    def place(self, logit: jax.Array) -> jax.Array:
+        return to_order(jnp.exp(logit))
+
+    def weight(self, place: jax.Array) -> jax.Array:
+        return from_order(place)
+
+
+Tokens: TypeAlias = ByLogit | ByExponential
+_ABOVE = 16
+"""Numbers that an exponential of 0 may be above 1, at most."""
+
+
+def under(y: jax.Array, _: jax.Array | None, high: jax.Array) -> jax.Array:
+    """Logits below `high`."""
+    return jnp.where(y < high, y, NEVER)
+
+
+def _row_sums(columns: jax.Array) -> jax.Array:
+    """Sums of rows float32[B, W] or [B, W / 128, 128], [B].
+
+    For a CPU added up in tiles first: its compiler hands a long sum to a library, and then writes every plane that `columns`
+    adds up to memory.
+    """
+
+    def by_tiles(columns: jax.Array) -> jax.Array:
+        sums = jax.lax.optimization_barrier(columns).reshape(len(columns), -1, LANES)
+        while (tiles := sums.shape[1]) > 1:  # few at a time: each is an operation to compile
+            few = next(n for n in range(min(tiles, 2 * TILES), 0, -1) if tiles % n == 0)
+            few = few if few > 1 else tiles
+            sums = functools.reduce(jnp.add, jnp.split(sums, few, 1))
+        return sums[:, 0].sum(1)
+
+    return jax.lax.platform_dependent(columns, cpu=by_tiles, default=lambda x: x.reshape(len(x), -1).sum(1))
+
+
+class Border(NamedTuple):
+    """Where the border of a top-p lies, [B] each: from `low` on tokens have enough mass, from `high` on they have not.
+
+    low, high: int32, places; above: float32, mass from `high` on; between: float32, mass of the tokens between the two, and
+    `error`, how wrong that may be; weight_low, weight_high: float32, what the two count for in the next guess.
+    """
+
+    low: jax.Array
+    high: jax.Array
+    above: jax.Array
+    between: jax.Array
+    error: jax.Array
+    weight_low: jax.Array
+    weight_high: jax.Array
+
+    def told(self, place: jax.Array, mass: jax.Array, wanted: jax.Array) -> Border:
+        """With the mass of the tokens from a place between the two up to `high`."""
+        whole = self.above + mass
+        enough = whole >= wanted
+        ratio = jnp.abs(jnp.log(jnp.maximum(whole, 1e-30) / wanted))
+        return Border(
+            jnp.where(enough, place, self.low),
+            jnp.where(enough, self.high, place),
+            jnp.where(enough, self.above, self.above + mass),
+            jnp.where(enough, mass, self.between - mass),
+            jnp.where(enough, _SUM_ERROR * mass, self.error),
+            jnp.where(enough, ratio, self.weight_low),
+            jnp.where(enough, self.weight_high, ratio),
+        )
+
+    def guess(self, tokens: Tokens, beside: jax.Array) -> jax.Array:
+        """Where mass reaches what is wanted if its logarithm is linear in the logit, but for `beside`, float32[], of the way from
+        `low` to `high`; far from all logits the place half way."""
+        low, high = tokens.logit(self.low), tokens.logit(self.high)
+        share = self.weight_low / jnp.maximum(self.weight_low + self.weight_high, 1e-37) + beside
+        guess = jnp.where(low > _FAR, tokens.place(low + (high - low) * share), self.half_way())
+        return jnp.clip(guess, self.low + 1, self.high - 1)
+
+    def middle(self, tokens: Tokens) -> jax.Array:
+        """The place half way between the two logits; far from all logits between the two numbers in the order of the floats."""
+        low, high = tokens.logit(self.low), tokens.logit(self.high)
+        middle = jnp.where(low > _FAR, tokens.place(0.5 * (low + high)), self.half_way())
+        return jnp.clip(middle, self.low + 1, self.high - 1)
+
+    def half_way(self) -> jax.Array:
+        return (self.low & self.high) + ((self.low ^ self.high) >> 1)  # of two integers without overflow, rounded down
+
+
+class Found(NamedTuple):
+    """What `search` returns, [B] each: `low`, `high` and `above` as in `Border`, and the mass wanted."""
+
+    low: jax.Array
+    high: jax.Array
+    above: jax.Array
+    wanted: jax.Array
+
+
+def total(tokens: Tokens) -> jax.Array:
+    """Mass of all tokens."""
+    return tokens.mass(*tokens.ends())
+
+
+def search(tokens: Tokens, total: jax.Array, p: jax.Array, done: jax.Array, guesses: list[jax.Array]) -> Found:
+    """Two thresholds with at most `FEW` tokens between them, or tokens of one place alone.
+
+    Args:
+      tokens: all; total: their mass, [B].
+      p: probability wanted.
+      done: rows that need no search, bool[B].
+      guesses: places. The first is not above the border, and looked at where no other is below it.
+    """
+    wanted = p * total
+    border = narrowed(tokens, start(*tokens.ends(), total, wanted), guesses, wanted, done)
+    return Found(border.low, border.high, border.above, wanted)
+
+
+def start(low: jax.Array, high: jax.Array, mass: jax.Array, wanted: jax.Array) -> Border:
+    """Before anything is known but the mass between the two ends."""
+    weights = (jnp.abs(jnp.log(jnp.maximum(x, 1e-30))) for x in (mass / wanted, wanted))
+    return Border(low, high, jnp.zeros_like(mass), mass, _SUM_ERROR * mass, *weights)
+
+
+def narrowed(
+    tokens: Tokens, border: Border, guesses: list[jax.Array], wanted: jax.Array, done: jax.Array, *, roughly: bool = False
+) -> Border:
+    """The border narrowed until it is settled: at given places, then by regula falsi, a little to both sides of what it says, so
+    that both ends come near. Ties are met by going from token to token.
+
+    `guesses`: of `search`. Rows that are `done`, bool[B], stay wherever they are. `roughly`: after `_GUESSES` all do, settled
+    or not.
+    """
+
+    def settled(border: Border) -> jax.Array:
+        """Rows of whose logits between the two thresholds few are left: each has at least the mass of one at `low`."""
+        few = border.between + border.error < FEW * tokens.weight(border.low)
+        return (border.high - border.low == 1) | few | done
+
+    def another(carry: tuple[jax.Array, Border]) -> tuple[jax.Array, Border]:
+        count, border = carry
+        beside = jnp.where(count % 2 == 0, -_BESIDE, _BESIDE)
+        place = jnp.where(count < _TURNS, border.guess(tokens, beside), border.middle(tokens))
+        to_token = jnp.bool_(False) if roughly else (count >= _GUESSES) & (count % 2 == 0)
+        if not roughly:
+            below = functools.partial(tokens.below, border.high)
+            place = jax.lax.cond(to_token, lambda: jnp.clip(below(), border.low, border.high - 1), lambda: place)
+        place = jnp.where((count == 0) & (border.low < least), jnp.clip(least, border.low + 1, border.high - 1), place)
+        moved = border.told(place, tokens.mass(place, border.high), wanted)
+        # The next token below `high` that has enough is the border.
+        moved = moved._replace(high=jnp.where(to_token & (moved.low == place), place + 1, moved.high))
+        stays = settled(border)
+        return count + 1, Border(*(jnp.where(stays, old, new) for old, new in zip(border, moved)))
+
+    least, *others = guesses
+    for guess in others:
+        place = jnp.clip(guess, border.low + 1, border.high - 1)
+        border = border.told(place, tokens.mass(place, border.high), wanted)
+
+    def goes_on(carry: tuple[jax.Array, Border]) -> jax.Array:
+        return ~settled(carry[1]).all() & (~jnp.bool_(roughly) | (carry[0] < _GUESSES))
+
+    return jax.lax.while_loop(goes_on, another, (jnp.int32(0), border))[1]

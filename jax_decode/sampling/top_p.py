@@ -1,0 +1,317 @@
+"""Top-p: the largest threshold whose tokens still have a probability, by a search and by sorting the few that are left.
+
+A CPU, which works for every pass, searches among exponentials, of a few rows whose numbers stay in its cache.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.kernels import one_pass
+from jax_decode.kernels.blocks import SMALL, by_blocks
+from jax_decode.kernels.column_tops import from_order, to_order
+from jax_decode.kernels.columns import Columns
+from jax_decode.kernels.planes import LOWEST, NEVER, Planes, allowed_logits, clean, cut, drawable, finite, scaled
+from jax_decode.kernels.row_layout import LANES
+from jax_decode.sampling.choices import (
+    Allowed,
+    best_of,
+    best_of_columns,
+    column_best_logits,
+    largest,
+    listed_logits,
+    scaled_planes,
+)
+from jax_decode.sampling.mass_search import (
+    FEW,
+    TILES,
+    ByExponential,
+    ByLogit,
+    Found,
+    Over,
+    Tokens,
+    narrowed,
+    search,
+    start,
+    total,
+)
+from jax_decode.sampling.summary import CutInMemory, Noise, Rows, Summary, in_memory, in_planes
+
+_COLLISIONS = 1.5
+"""Times the best of some columns that the largest few tokens may have in mass, where columns hold two of them."""
+_SHARE, _LEAST_SAMPLED = 16, 512
+"""Of all columns about one in so many is a sample, where there are at least so many."""
+
+
+def mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -> jax.Array:
+    """A threshold whose tokens are those of the largest threshold that still has probability p, float32[B].
+
+    A search leaves few tokens between two thresholds; those alone are sorted. A CPU sorts the largest few first: where they have
+    the probability, as they mostly have in texts, nothing is searched.
+    """
+    top, listed = column_best_logits(allowed, inverse), listed_logits(allowed, inverse)
+    best = best_of(allowed, top, listed)
+
+    def of_all(kernel: bool, logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
+        top, listed, best = rows
+        base, own = finite(best), allowed._replace(logits=logits, words=words)
+        tokens = ByLogit((_over_kernel if kernel else _over_scaled)(own, inverse, base), listed, base, own.part)
+
+        def among(sample: Allowed) -> Tokens:
+            return ByLogit(_over_tiles(sample, inverse, base), jnp.zeros((len(base), 0)), base, own.part)
+
+        guesses = _guesses(own, among, p, top, best)
+        found = search(tokens, total(tokens), p, (best == NEVER) | (p >= 1), guesses)
+        low, high = from_order(found.low), from_order(found.high)
+        y = best_of_columns(own, inverse, FEW, high)
+        return jnp.maximum(_border_within(found, jnp.where(y >= low[:, None], y, NEVER), base), low)
+
+    def by_few(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
+        of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
+        cut_off = _cut_off(allowed._replace(logits=logits, words=words), inverse, p, *rows)
+
+        def of_block(scale: jax.Array | None, logits: jax.Array, words: jax.Array | None, best: jax.Array, own: Any) -> jax.Array:
+            scale = scale if of_rows else inverse
+            exps = _exponentials(allowed._replace(logits=logits, words=words), scale, finite(best))
+            return cut_off.threshold(logits, words, scale, exps, best, own)
+
+        return by_blocks(of_block, inverse if of_rows else None, logits, words, cut_off.best, cut_off.rows)
+
+    forms: dict[str, Callable[..., jax.Array]] = {}
+    if allowed.part is None:
+        forms |= {} if allowed.logits.size < SMALL else {"cpu": by_few}
+        forms |= {"tpu": functools.partial(of_all, True)} if one_pass.wanted("tpu") else {}
+    by_xla = functools.partial(of_all, False)
+    border = jax.lax.platform_dependent(allowed.logits, allowed.words, top, listed, best, default=by_xla, **forms)
+    return jnp.where((p >= 1) | (best == NEVER), LOWEST, border)
+
+
+def cut_and_summed_in_memory(
+    allowed: Allowed, inverse: jax.Array | None, p: jax.Array, noise: Noise, with_raw: bool
+) -> tuple[jax.Array, Summary]:
+    """`mass_threshold` and `summary.summarize` with it, for a CPU: by one set of exponentials."""
+    top, listed = column_best_logits(allowed, inverse), listed_logits(allowed, inverse)
+    best = best_of(allowed, top, listed)
+    cut_off = _cut_off(allowed, inverse, p, top, listed, best)
+    every = (p >= 1) | (best == NEVER)
+    find = cut_off.threshold
+
+    def threshold(*block: Any) -> jax.Array:
+        *_, (every, rows) = block
+        return jnp.where(every, LOWEST, find(*block[:-1], rows))
+
+    cut_off = cut_off._replace(threshold=threshold, rows=(every, cut_off.rows))
+    found, summary = in_memory(
+        allowed.num_words, with_raw, allowed.logits, allowed.words, Rows(noise, inverse, None), cut_off
+    )
+    assert found is not None
+    return found, summary if with_raw else summary._replace(raw=jnp.full_like(summary.raw, jnp.nan))
+
+
+def _cut_off(
+    allowed: Allowed, inverse: jax.Array | None, p: jax.Array, top: jax.Array, listed: jax.Array, best: jax.Array
+) -> CutInMemory:
+    """How a CPU finds thresholds; `top`, `listed`, `best`: of `column_best_logits`, `listed_logits` and `best_of`."""
+    base = finite(best)
+    of_best, column = jax.lax.top_k(top, min(FEW, top.shape[1]))
+    few = _Few(column, jnp.exp(of_best - base[:, None]).sum(1) + jnp.exp(listed - base[:, None]).sum(1))
+
+    def among(sample: Allowed) -> Tokens:
+        return ByExponential(_exponentials(sample, inverse, base), jnp.zeros((len(base), 0)))
+
+    def threshold(
+        logits: jax.Array, words: jax.Array | None, inverse: jax.Array | None, exps: jax.Array, best: jax.Array, rows: Any
+    ) -> jax.Array:
+        own = allowed._replace(logits=logits, words=words)
+        return _threshold_in_memory(own, inverse, p, exps, best, *rows)
+
+    # Of all rows at once: a loop over as few numbers would mostly begin and end operations.
+    guesses = _guesses(allowed, among, p, top, best, few.mass)
+    return CutInMemory(threshold, best, (listed, few, guesses))
+
+
+class _Few(NamedTuple):
+    """The columns int32[B, n] with the largest best tokens, and the mass float32[B] of these, relative to the best."""
+
+    column: jax.Array
+    mass: jax.Array
+
+
+def _threshold_in_memory(
+    allowed: Allowed,
+    inverse: jax.Array | None,
+    p: jax.Array,
+    exps: jax.Array,
+    best: jax.Array,
+    listed: jax.Array,
+    few: _Few,
+    guesses: list[jax.Array],
+) -> jax.Array:
+    """`mass_threshold` of rows whose exponentials, relative to the best, stay in a cache."""
+    base = finite(best)
+    tokens = ByExponential(exps, jnp.exp(listed - base[:, None]))
+
+    def within(found: Found, column: jax.Array) -> jax.Array:
+        """Where the mass reaches what is wanted: at one of the tokens of some columns, -inf if at none."""
+        y, e = _of_columns(allowed, inverse, tokens, column)
+        y, e = jnp.concatenate([y, listed], 1), jnp.concatenate([e, tokens.listed], 1)
+        between = (e >= from_order(found.low)[:, None]) & (e < from_order(found.high)[:, None])
+        return _border_within(found, jnp.where(between, y, NEVER), base)
+
+    mass, nothing = total(tokens), jnp.full_like(best, NEVER)
+    everything = Found(*tokens.ends(), jnp.zeros_like(best), p * mass)
+    likely = _COLLISIONS * few.mass >= everything.wanted  # else the largest few are not sorted in vain
+    first = jax.lax.cond(likely.any(), lambda: within(everything, few.column), lambda: nothing)
+    first = jnp.where(likely, first, nothing)  # whatever the neighbours are
+    done = (first > NEVER) | (best == NEVER) | (p >= 1)
+
+    def searched() -> jax.Array:
+        found = search(tokens, mass, p, done, guesses)
+        border = within(found, jax.lax.top_k(tokens.columns_below(found.high), few.column.shape[1])[1])
+        border = jnp.where(border == NEVER, jnp.where(found.low == 0, LOWEST, from_order(found.low)), border)
+        equal = (found.high - found.low == 1) & (found.low > 0) & ~done
+        border = jax.lax.cond(
+            equal.any(),
+            lambda: jnp.where(equal, _among_equals(allowed, inverse, tokens, listed, found), border),
+            lambda: border,
+        )
+        return jnp.where(done, first, border)
+
+    return jax.lax.cond(done.all(), lambda: first, searched)
+
+
+def _of_columns(
+    allowed: Allowed, inverse: jax.Array | None, tokens: ByExponential, column: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Scaled logits, -inf where there is no mass, and exponentials of the tokens of columns int32[B, n], [B, m] each."""
+    e = jnp.take_along_axis(tokens.exps, column[:, None], 2).reshape(len(column), -1)
+    first = jnp.arange(tokens.exps.shape[1], dtype=jnp.int32)[None, :, None] * allowed.num_words
+    token = (column[:, None].astype(jnp.int32) + first).reshape(len(column), -1)
+    x = jnp.take_along_axis(allowed.logits, jnp.minimum(token, allowed.logits.shape[1] - 1), 1)
+    return jnp.where(e > 0, scaled(clean(x), inverse), NEVER), e
+
+
+def _among_equals(
+    allowed: Allowed, inverse: jax.Array | None, tokens: ByExponential, listed: jax.Array, found: Found
+) -> jax.Array:
+    """Where the mass reaches what is wanted among the tokens of one exponential, of which all others are as large or as small."""
+    y = jax.lax.optimization_barrier(scaled(clean(allowed.logits), inverse))
+    y = jnp.concatenate([*cut(y, allowed.words, allowed.num_words, NEVER), listed], 1)
+    e = jnp.concatenate([tokens.exps.reshape(len(y), -1), tokens.listed], 1)
+    y, e = jax.lax.optimization_barrier((y, e))
+    here = e == from_order(found.low)[:, None]
+    low, high = jnp.where(here, y, jnp.inf).min(1), jnp.where(here, y, NEVER).max(1)
+
+    def another(ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = ends
+        place = (low & high) + ((low ^ high) >> 1)
+        mass = jnp.where(here & (y >= from_order(place)[:, None]), e, 0.0).sum(1)
+        enough = found.above + mass >= found.wanted
+        return jnp.where(enough, place, low), jnp.where(enough, high, place)
+
+    ends = to_order(low), to_order(high) + 1
+    return from_order(jax.lax.while_loop(lambda ends: (ends[1] - ends[0] > 1).any(), another, ends)[0])
+
+
+def _border_within(found: Found, y: jax.Array, base: jax.Array) -> jax.Array:
+    """Where the mass reaches what is wanted, float32[B]: at one of the tokens between two thresholds; -inf if at none.
+
+    `y`: their scaled logits float32[B, n], the `FEW` largest of them at least; -inf elsewhere.
+    """
+    y = largest(y, min(FEW, y.shape[1]))
+    enough = found.above[:, None] + jnp.cumsum(jnp.exp(y - base[:, None]), 1) >= found.wanted[:, None]
+    return jnp.where(enough & (y > NEVER), y, NEVER).max(1)
+
+
+def _exponentials(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> jax.Array:
+    """Exponentials relative to `base`, 0 where not allowed, [B, planes, W], in memory."""
+    e = jax.lax.optimization_barrier(jnp.exp(scaled(clean(allowed.logits), inverse) - base[:, None]))
+    return in_planes(e, allowed.words, allowed.num_words)
+
+
+def _over_scaled(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> Over:
+    return _over_planes(lambda: ((y, jnp.exp(y - base[:, None])) for y in scaled_planes(allowed, inverse)))
+
+
+def _over_tiles(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> Over:
+    """Of scaled logits and their exponentials in memory, for a search that looks at them often."""
+    y = jax.lax.optimization_barrier(scaled(clean(allowed.logits), inverse))
+    y = jax.lax.optimization_barrier(jnp.concatenate(list(cut(y, allowed.words, allowed.num_words, NEVER)), 1))
+    e = jax.lax.optimization_barrier(jnp.exp(y - base[:, None]))
+    planes = y.shape[1] // allowed.num_words
+    pieces = planes if planes % TILES else TILES  # of whole planes
+    y, e = (x.reshape(len(x), pieces, -1, LANES) for x in (y, e))
+    return _over_planes(lambda: ((y[:, b], e[:, b]) for b in range(pieces)))
+
+
+def _over_planes(parts: Callable[[], Iterator[tuple[jax.Array, jax.Array]]]) -> Over:
+    """Of the planes that a function gives: scaled logits, -inf where not allowed, and their exponentials."""
+    def over(function: Callable[..., jax.Array], combine: Callable[..., jax.Array], *rows: jax.Array) -> jax.Array:
+        of_planes = (function(y, e, *(x.reshape(-1, *[1] * (y.ndim - 1)) for x in rows)) for y, e in parts())
+        return functools.reduce(combine, of_planes)
+
+    return over
+
+
+def _over_kernel(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> Over:
+    """The same by a kernel: in a loop, XLA's compiler for TPUs writes every number out over all columns, those of planes too."""
+    own = [base[:, None], *(() if inverse is None else (jnp.broadcast_to(inverse, (len(base), 1)),))]
+
+    def over(function: Callable[..., jax.Array], combine: Callable[..., jax.Array], *rows: jax.Array) -> jax.Array:
+        def of_columns(parts: Planes, _: jax.Array, base: jax.Array, *rest: jax.Array) -> jax.Array:
+            scale, numbers = (None, rest) if inverse is None else (rest[0], rest[1:])
+            values = drawable(allowed_logits(parts), scale, None)
+            return functools.reduce(combine, (function(y, jnp.exp(y - base), *numbers) for y in values))
+
+        numbers = [*own, *(x[:, None] for x in rows)]
+        return one_pass.mapped(of_columns, allowed.logits, allowed.words, allowed.num_words, numbers)
+
+    return over
+
+
+def _guesses(
+    allowed: Allowed,
+    among: Callable[[Allowed], Tokens],
+    p: jax.Array,
+    top: jax.Array,
+    best: jax.Array,
+    few: jax.Array | None = None,
+) -> list[jax.Array]:
+    """Places to look for the border of probability p at, int32[B] each: one that is not above it, two it probably is between.
+
+    From a search among a sixteenth of the columns: the tokens below the border are many, so that a sample tells their mass well;
+    most of those with much mass are the best of their columns, whose mass is known.
+
+    Args:
+      allowed: all choices.
+      among: those of a sample.
+      top: of `column_best_logits`; best: of all.
+      few: mass of tokens that are sorted first; a row is not looked at where they seem to be enough.
+    """
+    base, count = finite(best), jnp.float32(allowed.logits.shape[1])
+    if allowed.part is not None:
+        count = count * allowed.part.shards.count
+    num_words, some = allowed.num_words, max(allowed.num_words // _SHARE // LANES, 1) * LANES
+    starts = range(0, allowed.logits.shape[1], num_words)
+    logits = jnp.concatenate([allowed.logits[:, lo : lo + some] for lo in starts], 1)
+    words = None if allowed.words is None else allowed.words[:, :some]
+    sample = among(allowed._replace(logits=logits, words=words, columns=Columns(some)))
+    # All tokens below this together have less than what may be missing.
+    least = sample.place(jnp.broadcast_to(-jnp.log(count / jnp.maximum(1 - p, 1e-7)), base.shape))
+    if num_words < _LEAST_SAMPLED:
+        return [least]
+    mass, of_best = total(sample), jnp.exp(top - base[:, None])
+    others = mass - of_best[:, :some].sum(1) if allowed.part is None else mass
+    every = num_words / some * others + (of_best.sum(1) if allowed.part is None else 0)
+    none = (best == NEVER) | (p >= 1) | (mass == 0)
+    if few is not None:
+        none |= few >= p * every
+    wanted = jnp.maximum(mass - (1 - p) * every * (some / num_words), 1e-3 * mass)
+    near = narrowed(sample, start(*sample.ends(), mass, wanted), [least], wanted, none, roughly=True)
+    low, high = sample.logit(near.low), sample.logit(near.high)
+    return [least, *(sample.place(x) for x in (low - (high - low), high + (high - low)))]
