@@ -24,7 +24,7 @@ TILES = 8
 _FAR = -1e30
 _TURNS, _GUESSES = 8, 24
 """Guesses before all others go half way, and before every second one goes to the next token below: where many are equal."""
-_BESIDE = 1 / 16
+_BESIDE = 1 / 64
 _SUM_ERROR = 4e-6
 """Relative error of a sum of exponentials, generously."""
 
