@@ -10,7 +10,7 @@ from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.arrays.graphs import reach
 from fsa_compile.automata.pushdown import END_RETURN, RETURN, UNCOUNTED
 from fsa_compile.errors import GrammarConflictError
-from fsa_compile.grammar.frame_actions import Entry, FrameTables, Push
+from fsa_compile.grammar.frame_actions import Entry, FrameTables, Push, lists_with_return
 from fsa_compile.grammar.frame_subsets import FrameBuilder
 from fsa_compile.grammar.grammar_checks import line_of
 from fsa_compile.grammar.grammar_tree import Grammar
@@ -152,14 +152,12 @@ def _check_counted(tables: FrameTables, builder: FrameBuilder, crowded: dict[int
 
 def _circle(tables: FrameTables, end_bit: int) -> dict[int, int]:
     """Controls that return into one another for ever on one symbol, with the set of such symbols."""
-    back = [0] * len(tables.actions)
-    for c, actions in enumerate(tables.actions):
-        for mask, entries in actions:
-            if any(e[0] == RETURN for e in entries):
-                back[c] |= mask
-        if tables.end[c] == END_RETURN:
+    returning = lists_with_return(tables.actions)
+    back = [union([mask for mask, entries in actions if id(entries) in returning]) for actions in tables.actions]
+    for c, end in enumerate(tables.end):
+        if end == END_RETURN:
             back[c] |= end_bit
-    onward = [{r for r in row.values() if back[r] & back[c]} for c, row in enumerate(tables.ret)]
+    onward = [{r for r in row.values() if back[r] & back[c]} if back[c] else set() for c, row in enumerate(tables.ret)]
     left = {c for c, targets in enumerate(onward) if targets}
     changed = True
     while changed:  # what has no successor is on no circle

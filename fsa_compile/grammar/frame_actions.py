@@ -90,6 +90,12 @@ def first_symbols(arcs: Iterable[list[tuple[int, int]]]) -> int:
     return union(symbols for one in arcs for symbols, _ in one)
 
 
+def lists_with_return(actions: Iterable[Iterable[Action]]) -> set[int]:
+    """Identities of the lists of entries that hold a return; controls share lists."""
+    lists = {id(entries): entries for some in actions for _, entries in some}
+    return {key for key, entries in lists.items() if any(target == RETURN for target, _, _ in entries)}
+
+
 def pushed(symbol: int, add: int, entries: list[Entry]) -> list[Entry]:
     """Entries of a callee as entries of its caller."""
     return [(target, ((symbol, add), *push), own) for target, push, own in entries if target != RETURN]

@@ -9,13 +9,14 @@ that is still valid for it; by induction over the height of the stack it then ca
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN
 from fsa_compile.errors import UnsatisfiableError, UnsupportedGrammarError
-from fsa_compile.grammar.frame_actions import Action, Entry, FrameTables, Push
+from fsa_compile.grammar.frame_actions import Action, Entry, FrameTables, Push, lists_with_return
 from fsa_compile.grammar.frame_subsets import BOTTOM, FrameBuilder
 from fsa_compile.grammar.rule_automata import UncountableError
 
@@ -48,20 +49,27 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
             raise UnsupportedGrammarError(what, text=text, start=0, fix=fix)
         return not where & good[there]
 
+    @functools.cache
+    def dead_below(there: int, symbol: int) -> bool:
+        return dead(there, 1 << symbol)
+
     gone: dict[tuple[tuple[int, int], ...], list[int]] = {}
     calls: dict[int, tuple[list[Entry], list[Entry]]] = {}  # lists that are all calls, and what is left of them
     for c, actions in enumerate(tables.actions):
         if not contexts[c]:
             continue
         for i, (mask, entries) in enumerate(actions):
-            if id(entries) not in calls:
-                alive = [e for e in entries if e[0] == RETURN or not dead(e[0], 1 << e[1][-1][0] if e[1] else contexts[c])]
-                if all(e[1] for e in entries):
-                    calls[id(entries)] = entries, alive
-            else:
-                alive = calls[id(entries)][1]
-            if len(alive) < len(entries):
-                actions[i] = mask, alive
+            found = calls.get(id(entries))
+            if found is None:
+                alive = [
+                    e for e in entries
+                    if e[0] == RETURN or not (dead_below(e[0], e[1][-1][0]) if e[1] else dead(e[0], contexts[c]))
+                ]  # fmt: skip
+                found = entries, alive
+                if all([e[1] for e in entries]):
+                    calls[id(entries)] = found
+            if len(found[1]) < len(entries):
+                actions[i] = mask, found[1]
         row = tuple(tables.ret[c].items())
         if row not in gone:
             gone[row] = [s for s, r in row if dead(r, below[s])]
@@ -108,63 +116,98 @@ def _contexts(tables: FrameTables, builder: FrameBuilder) -> tuple[list[int], li
 
 
 class _Exits:
-    """The exits that controls reach. Bit 0 of a set of exits is the end of the text, bit 1 + i the i-th control that returns."""
+    """The exits that controls reach. Bit 0 of a set of exits is the end of the text, bit 1 + i the i-th control that returns.
+
+    A *way* is a move, or a call: its lowest pushed symbol and the rest of it, a way of the callee. What lies behind calls with one
+    lowest symbol is what returns through it from any exit of their rests. So sets of ways are nodes: those of controls, and the
+    rests behind each symbol, which many controls share.
+    """
 
     def __init__(self, tables: FrameTables, below: list[int], bottom: int, *, adding: bool = False) -> None:
         self.tables, self.below = tables, below
+        self.set_of: list[int] = []
+        """The set of ways of each control."""
         self.moves: list[list[int]] = [[] for _ in tables.actions]
-        """By target."""
-        self.calls: list[list[int]] = [[] for _ in tables.actions]
-        """Places in `ways`, by target."""
-        self.ways: list[tuple[int, ...]] = []
-        """The pushed symbols of different calls, from the top down."""
-        self.target: list[int] = []
-        self.users: list[list[int]] = []
-        """The target of each way, and the controls that have it."""
-        self._find_ways(adding)
+        """Sets with a move, by its target."""
+        self.calls: list[dict[int, list[int]]] = []
+        """Per set of rests, by the symbol below them, the sets with these calls."""
+        self.iterating: list[int] = []
+        """Controls that may begin another iteration."""
+        self._lay_out(*self._ways(adding))
+        self.users: list[list[int]] = [[] for _ in self.calls]
+        """Controls of each set."""
+        for c, x in enumerate(self.set_of):
+            self.users[x].append(c)
         self.reached: list[int] = []
-        self.another = 1 << (len(tables.actions) + 1)
-        """No exit, but where a frame may begin another iteration."""
         self.returning = [c for c, row in enumerate(tables.ret) if row]
+        self.another = 1 << (len(self.returning) + 1)
+        """No exit, but where a frame may begin another iteration."""
         self.number = {c: i + 1 for i, c in enumerate(self.returning)}
         self.through: list[list[tuple[int, int]]] = [[] for _ in below]
         for c, i in self.number.items():
             for s, r in tables.ret[c].items():
                 self.through[s].append((i, r))
-        self.valid = [bottom, *(sum(1 << s for s in tables.ret[c]) for c in self.returning)]
+        rows = [tuple(tables.ret[c]) for c in self.returning]
+        symbols = {row: union(1 << s for s in row) for row in dict.fromkeys(rows)}  # controls share rows of returns
+        self.valid = [bottom, *(symbols[row] for row in rows)]
 
-    def _find_ways(self, adding: bool) -> None:
-        """Collects moves and calls, with or without those that begin an iteration."""
+    def _ways(self, adding: bool) -> tuple[list[tuple[int, int]], dict[frozenset[int], int]]:
+        """All ways, each as the symbol of a call and the way that is left, or as -1 and the target of a move; and the sets of those
+        of controls, numbered, with or without what begins an iteration."""
         number: dict[tuple[int, Push], int] = {}
+        ways: list[tuple[int, int]] = []
+
+        def way(target: int, push: Push) -> int:
+            found = number.get((target, push))
+            if found is None:
+                one = (push[0][0], way(target, push[1:])) if push else (-1, target)
+                found = number[target, push] = len(ways)
+                ways.append(one)
+            return found
+
+        sets: dict[frozenset[int], int] = {}
+        known: dict[int, list[int]] = {}  # by identity: controls share lists of entries
+        begin: set[int] = set()
         for c, actions in enumerate(self.tables.actions):
-            both = {
-                (target, push)
-                for _, entries in actions
-                for target, push, add in entries
-                if target != RETURN and (adding or not (push[0][1] if push else add))
-            }
-            for target, push in both:
-                if not push:
-                    self.moves[target].append(c)
-                    continue
-                way = number.setdefault((target, push), len(number))
-                if way == len(self.ways):
-                    self.ways.append(tuple(s for s, _ in reversed(push)))
-                    self.users.append([])
-                    self.target.append(target)
-                    self.calls[target].append(way)
-                self.users[way].append(c)
+            found, begins = set[int](), False
+            for _, entries in actions:
+                own = known.get(key := id(entries))
+                if own is None:
+                    some = [(t, push, push[0][1] if push else add) for t, push, add in entries]
+                    own = known[key] = [way(t, push) for t, push, add in some if t != RETURN and (adding or not add)]
+                    if any(add for *_, add in some):
+                        begin.add(key)
+                found.update(own)
+                begins |= key in begin
+            if begins:
+                self.iterating.append(c)
+            self.set_of.append(sets.setdefault(frozenset(found), len(sets)))
+        return ways, sets
+
+    def _lay_out(self, ways: list[tuple[int, int]], sets: dict[frozenset[int], int]) -> None:
+        """Lists who has each move and each call, and adds the sets of what is left of calls."""
+        todo = list(sets)
+        self.calls += [{} for _ in todo]
+        for x, some in enumerate(todo):  # grows
+            left: dict[int, list[int]] = {}
+            for symbol, rest in map(ways.__getitem__, some):
+                if symbol < 0:
+                    self.moves[rest].append(x)
+                else:
+                    left.setdefault(symbol, []).append(rest)
+            for symbol, rests in left.items():
+                y = sets.setdefault(key := frozenset(rests), len(todo))
+                if y == len(todo):
+                    todo.append(key)
+                    self.calls.append({})
+                self.calls[y].setdefault(symbol, []).append(x)
 
     def good(self) -> list[int]:
         """Per control the symbols below which it can be completed."""
         while True:
             exits = self.reached = self._reached()
-            good: list[int] = []
-            known: dict[int, int] = {}
-            for mask in exits:
-                if mask not in known:
-                    known[mask] = self._valid_for(mask)
-                good.append(known[mask])
+            known = {mask: self._valid_for(mask) for mask in dict.fromkeys(exits)}
+            good = [known[mask] for mask in exits]
             changed = False
             lost: dict[tuple[tuple[int, int], ...], int] = {}  # controls share rows of returns
             for c, i in self.number.items():
@@ -181,63 +224,62 @@ class _Exits:
         return union(self.valid[i] for i in members(exits & ~self.another))
 
     def _reached(self) -> list[int]:
-        tables, n = self.tables, len(self.tables.actions)
-        exits = [int(end == END_HERE) for end in tables.end]
+        exits = [int(end == END_HERE) for end in self.tables.end]
         for c, i in self.number.items():
             exits[c] |= (self.valid[i] != 0) << i
-        for c, actions in enumerate(tables.actions):
-            if any(push[0][1] if push else add for _, entries in actions for _, push, add in entries):
-                exits[c] |= self.another
+        for c in self.iterating:
+            exits[c] |= self.another
         through = [self._by_return(s) for s in range(len(self.through))]
         relevant = [union(masks.values()) for masks in through]
         behind: dict[tuple[int, int], _Behind] = {}
-        waiting: list[list[_Behind]] = [[] for _ in range(n)]
-        known = [0] * len(self.ways)
-        """The exits behind each way."""
-        todo, queued = deque(c for c in range(n - 1, -1, -1) if exits[c]), [mask != 0 for mask in exits]
+        waiting: list[list[_Behind]] = [[] for _ in exits]
+        value = [0] * len(self.calls)
+        """The exits of each set of ways."""
+        controls = deque(c for c in range(len(exits) - 1, -1, -1) if exits[c])
+        queued = [mask != 0 for mask in exits]
+        grown: dict[int, None] = {}
+        """Sets of ways of which calls have not been followed since they grew."""
 
-        def add(c: int, mask: int) -> None:
-            if mask & ~exits[c]:
-                exits[c] |= mask
-                if not queued[c]:
-                    queued[c] = True
-                    todo.append(c)
+        def add(x: int, mask: int) -> None:
+            if mask & ~value[x]:
+                value[x] |= mask
+                grown[x] = None
+                for c in self.users[x]:
+                    if mask & ~exits[c]:
+                        exits[c] |= mask
+                        if not queued[c]:
+                            queued[c] = True
+                            controls.append(c)
 
-        def follow(way: int, found: int) -> None:
-            """Adds what lies behind a way whose target reaches some exits."""
-            for s in self.ways[way]:  # the frame of the call first, the caller's own at last
-                key = found & relevant[s], s
+        def follow(x: int) -> None:
+            """Adds what lies behind calls whose callees' ways are a set."""
+            for s, callers in self.calls[x].items():
+                key = value[x] & relevant[s], s
                 after = behind.get(key)
                 if after is None:
-                    returns = [r for r, some in through[s].items() if found & some]
+                    returns = [r for r, some in through[s].items() if key[0] & some]
                     after = behind[key] = _Behind(union(exits[r] for r in returns), {})
                     for r in returns:
                         waiting[r].append(after)
-                after.ways[way] = None
-                found = after.exits
-            if found & ~known[way]:
-                known[way] |= found
-                for user in self.users[way]:
-                    add(user, found)
+                for caller in callers:
+                    after.callers[caller] = None
+                    add(caller, after.exits)
 
-        changed: dict[int, None] = {}
-        while todo:
-            while todo:
-                c = todo.popleft()
+        while controls or grown:
+            while controls:
+                c = controls.popleft()
                 queued[c], mask = False, exits[c]
-                for user in self.moves[c]:
-                    add(user, mask)
-                changed[c] = None
-            ways: dict[int, None] = {}
-            for c in changed:
-                ways.update(dict.fromkeys(self.calls[c]))
+                for x in self.moves[c]:
+                    add(x, mask)
                 for after in waiting[c]:
-                    if exits[c] & ~after.exits:
-                        after.exits |= exits[c]
-                        ways.update(after.ways)
-            changed.clear()
-            for way in ways:
-                follow(way, exits[self.target[way]])
+                    if mask & ~after.exits:
+                        after.exits |= mask
+                        for x in after.callers:
+                            add(x, after.exits)
+            now = list(grown)
+            grown.clear()
+            for x in now:
+                follow(x)
         return exits
 
     def _by_return(self, symbol: int) -> dict[int, int]:
@@ -251,10 +293,10 @@ class _Exits:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class _Behind:
-    """The exits that can be reached after a frame with some exits returns through a symbol, and the ways with such a return."""
+    """The exits that can be reached after a frame with some exits returns through a symbol, and the sets of ways that call so."""
 
     exits: int
-    ways: dict[int, None]
+    callers: dict[int, None]
 
 
 def _drop_returns(tables: FrameTables) -> None:
@@ -264,13 +306,10 @@ def _drop_returns(tables: FrameTables) -> None:
     end_bit = 1 << max((mask.bit_length() for actions in tables.actions for mask, _ in actions), default=0)
     users: list[list[int]] = [[] for _ in range(n)]
     onward = [frozenset(row.values()) for row in tables.ret]
+    returning = lists_with_return(tables.actions)
     for c, actions in enumerate(tables.actions):
-        for mask, entries in actions:
-            for target, _, _ in entries:
-                if target == RETURN:
-                    back[c] |= mask
-                else:
-                    own[c] |= mask
+        back[c] = union([mask for mask, entries in actions if id(entries) in returning])
+        own[c] = union([mask for mask, entries in actions if len(entries) > (id(entries) in returning)])
         if tables.end[c] == END_HERE:
             own[c] |= end_bit
         elif tables.end[c] == END_RETURN:
@@ -295,7 +334,10 @@ def _drop_returns(tables: FrameTables) -> None:
     for c in range(n):
         if tables.end[c] == END_RETURN and not after[c] & end_bit:
             tables.end[c] = NO_END
-        tables.actions[c] = list(_with_returns(tables.actions[c], after[c]))
+        if back[c]:
+            tables.actions[c] = list(_with_returns(tables.actions[c], after[c]))
+        else:
+            tables.actions[c] = [action for action in tables.actions[c] if action[0] and action[1]]
 
 
 def _with_returns(actions: list[Action], after: int) -> Iterator[tuple[int, list[Entry]]]:

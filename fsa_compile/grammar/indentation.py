@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -245,17 +246,21 @@ def _brackets(
     depth = _depths(frames, weight)
     number: dict[tuple[int, _Place], int] = {}
 
-    def numbered(k: int, place: _Place) -> int:
-        if place is _Place.ONE_LINE or frames[k].name in one_line:
-            return number.setdefault((k, _Place.ONE_LINE), len(number))
+    @functools.cache
+    def alike(k: int) -> bool:
+        """Whether it makes no difference for a frame where it stands."""
         dfa = frames[k].dfa
         entered = {target for arcs in dfa.arcs for target in arcs.values()}
-        alike = all(
+        return all(
             depth[k][q] > 0 or not (arcs or (q and dfa.final[q] and not dfa.closed))
             for q, arcs in enumerate(dfa.arcs)
             if q in entered or q
         )
-        return number.setdefault((k, _Place.ELSEWHERE if alike else place), len(number))
+
+    def numbered(k: int, place: _Place) -> int:
+        if place is _Place.ONE_LINE or frames[k].name in one_line:
+            return number.setdefault((k, _Place.ONE_LINE), len(number))
+        return number.setdefault((k, _Place.ELSEWHERE if alike(k) else place), len(number))
 
     numbered(0, _Place.ELSEWHERE)
     out: list[Frame] = []

@@ -77,17 +77,12 @@ class _Refinement:
         self.kind = np.array([kinds.setdefault(one, len(kinds)) for one in own], np.int64)
         pushes: dict[Push, int] = {}
         groups: dict[tuple[Entry, ...], int] = {}
-        owner, masks, group = [], [], []
-        of_list: dict[int, int] = {}  # by identity: controls share lists
-        for i, c in enumerate(order):
-            for mask, entries in tables.actions[c]:
-                owner.append(i)
-                masks.append(mask)
-                if (found := of_list.get(id(entries))) is None:
-                    found = of_list[id(entries)] = groups.setdefault(tuple(entries), len(groups))
-                group.append(found)
-        self.owner, self.group = np.array(owner, np.int64), np.array(group, np.int64)
-        self.weight = self._weights(masks)
+        actions = [action for c in order for action in tables.actions[c]]
+        lists = {id(entries): entries for _, entries in actions}  # controls share lists
+        of_list = {key: groups.setdefault(tuple(entries), len(groups)) for key, entries in lists.items()}
+        self.owner = np.arange(len(order)).repeat([len(tables.actions[c]) for c in order])
+        self.group = np.array([of_list[id(entries)] for _, entries in actions], np.int64)
+        self.weight = self._weights([mask for mask, _ in actions])
         flat = [
             (g, number[t], pushes.setdefault(push, len(pushes)), add) for entries, g in groups.items() for t, push, add in entries
         ]
