@@ -414,6 +414,8 @@ class FrameBuilder(FrameItems):
         ends: dict[frozenset[int], list[int]] = {}
         seen = {(start, BOTTOM)}
         todo = [(start, BOTTOM)]
+        begun: list[list[tuple[int, int]] | None] = []  # of controls: distinct moves, as -1 and the target, and symbols of calls
+        heads: dict[int, int] = {}  # by identity: lists that are calls of one symbol, which controls share
 
         def reach(c: int, callees: frozenset[int]) -> None:
             if (c, callees) not in seen:
@@ -427,26 +429,52 @@ class FrameBuilder(FrameItems):
                 for callees in below[symbol]:
                     reach(r, callees)
 
-        while todo:
-            self.deadline.check(_DOING)
-            c, callees = todo.pop()
+        def enter(symbol: int, under: frozenset[int]) -> None:
+            if symbol not in below:
+                below[symbol], behind[symbol] = {under}, {}
+                entered_by.setdefault(self.symbol_callees[symbol], []).append(symbol)
+                for d in list(ends.get(self.symbol_callees[symbol], ())):
+                    leave(d, symbol)
+            elif under not in below[symbol]:
+                below[symbol].add(under)
+                for r in behind[symbol]:
+                    reach(r, under)
+
+        def begin(c: int, callees: frozenset[int]) -> list[tuple[int, int]]:
+            """What a control does in its first context, where its calls go on whatever lies below it."""
+            out: dict[tuple[int, int], None] = {}
             for _, entries in self.actions_of(c):
+                if (head := heads.get(id(entries), -1)) >= 0:
+                    if (head, 0) not in out:
+                        out[head, 0] = None
+                        enter(head, callees)
+                    continue
                 for target, push, _ in entries:
                     if target == RETURN:
                         continue
                     under = callees
                     for symbol, _ in push:
-                        if symbol not in below:
-                            below[symbol], behind[symbol] = {under}, {}
-                            entered_by.setdefault(self.symbol_callees[symbol], []).append(symbol)
-                            for d in list(ends.get(self.symbol_callees[symbol], ())):
-                                leave(d, symbol)
-                        elif under not in below[symbol]:
-                            below[symbol].add(under)
-                            for r in behind[symbol]:
-                                reach(r, under)
+                        enter(symbol, under)
                         under = self.symbol_callees[symbol]
                     reach(target, under)
+                    out[(push[0][0], 0) if push else (-1, target)] = None
+                if len(firsts := {push[0][0] if push else -1 for _, push, _ in entries}) == 1:
+                    heads[id(entries)] = firsts.pop()
+            return list(out)
+
+        while todo:
+            self.deadline.check(_DOING)
+            c, callees = todo.pop()
+            begun += [None] * (len(self.sets) - len(begun))
+            known = begun[c]
+            if known is None:
+                begun[c] = begin(c, callees)
+            else:
+                for symbol, target in known:
+                    if symbol < 0:
+                        reach(target, callees)
+                    else:
+                        enter(symbol, callees)
             if callees and self.ended(c):
                 ends.setdefault(callees, []).append(c)
                 for symbol in list(entered_by.get(callees, ())):
