@@ -152,8 +152,10 @@ def _check_counted(tables: FrameTables, builder: FrameBuilder, crowded: dict[int
 
 def _circle(tables: FrameTables, end_bit: int) -> dict[int, int]:
     """Controls that return into one another for ever on one symbol, with the set of such symbols."""
-    returning = lists_with_return(tables.actions)
-    back = [union([mask for mask, entries in actions if id(entries) in returning]) for actions in tables.actions]
+    rows = {id(row): row for row in tables.actions}
+    returning = lists_with_return(rows.values())
+    back_of = {key: union([mask for mask, entries in row if id(entries) in returning]) for key, row in rows.items()}
+    back = [back_of[id(row)] for row in tables.actions]
     for c, end in enumerate(tables.end):
         if end == END_RETURN:
             back[c] |= end_bit

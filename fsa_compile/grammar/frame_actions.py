@@ -65,6 +65,8 @@ class Part:
 class FrameTables:
     """Controls and symbols before trimming and minimising. Control numbers begin at 0; there is no dead control.
 
+    Controls share rows of actions, lists of entries and rows of returns: who changes one makes another one of it.
+
     Attributes:
       actions: per control, with disjoint sets of classes.
       end: per control NO_END, END_HERE or END_RETURN.

@@ -481,8 +481,10 @@ class FrameBuilder(FrameItems):
                     leave(c, symbol)
         self.reached = seen
         self.below = below
-        actions = [self.actions[c] or [] for c in range(len(self.sets))]
+        rows: dict[tuple[tuple[int, int], ...], list[Action]] = {}
+        actions = [rows.setdefault(tuple([(mask, id(some)) for mask, some in row]), row) for row in [x or [] for x in self.actions]]
         ends_of = [self.end_of(c) for c in range(len(self.sets))]
-        ret = [{s: r for s, r in row.items() if r >= 0} for row in self.ret]
+        returns: dict[tuple[tuple[int, int], ...], dict[int, int]] = {}
+        ret = [returns.setdefault(tuple(row.items()), {s: r for s, r in row.items() if r >= 0}) for row in self.ret]
         bounds = [self.bounds(c) for c in range(len(self.sets))]
         return FrameTables(actions, ends_of, ret, self.symbol_callees, self.symbol_places, bounds, start, self.sets)

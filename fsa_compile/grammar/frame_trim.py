@@ -12,6 +12,7 @@ import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN
@@ -53,29 +54,51 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
     def dead_below(there: int, symbol: int) -> bool:
         return dead(there, 1 << symbol)
 
-    gone: dict[tuple[tuple[int, int], ...], list[int]] = {}
-    calls: dict[int, tuple[list[Entry], list[Entry]]] = {}  # lists that are all calls, and what is left of them
-    for c, actions in enumerate(tables.actions):
+    def alive(entries: list[Entry], where: int) -> list[Entry]:
+        some = [
+            e for e in entries if e[0] == RETURN or not (dead_below(e[0], e[1][-1][0]) if e[1] else dead(e[0], where))
+        ]
+        return some if len(some) < len(entries) else entries
+
+    _drop_dead(tables, contexts, alive, lambda row: {s: r for s, r in row.items() if not dead(r, below[s])})
+    _drop_returns(tables)
+
+
+def _drop_dead(
+    tables: FrameTables,
+    contexts: list[int],
+    alive: Callable[[list[Entry], int], list[Entry]],
+    returns: Callable[[dict[int, int]], dict[int, int]],
+) -> None:
+    """Leaves what can be completed; `alive`: of a list of entries, below some symbols, `returns`: of a row of returns."""
+    lists: dict[int, tuple[list[Entry], list[Entry]]] = {}  # by identity: lists that are all calls, and what is left of them
+    rows: dict[int, tuple[list[Action], list[Action], list[int]]] = {}  # likewise rows; where other lists stand in each
+    rets: dict[int, tuple[dict[int, int], dict[int, int]]] = {}
+    for c, row in enumerate(tables.actions):
         if not contexts[c]:
             continue
-        for i, (mask, entries) in enumerate(actions):
-            found = calls.get(id(entries))
-            if found is None:
-                alive = [
-                    e for e in entries
-                    if e[0] == RETURN or not (dead_below(e[0], e[1][-1][0]) if e[1] else dead(e[0], contexts[c]))
-                ]  # fmt: skip
-                found = entries, alive
-                if all([e[1] for e in entries]):
-                    calls[id(entries)] = found
-            if len(found[1]) < len(entries):
-                actions[i] = mask, found[1]
-        row = tuple(tables.ret[c].items())
-        if row not in gone:
-            gone[row] = [s for s, r in row if dead(r, below[s])]
-        for symbol in gone[row]:
-            del tables.ret[c][symbol]
-    _drop_returns(tables)
+        if id(row) not in rows:
+            left, others = [], []
+            for i, (mask, entries) in enumerate(row):
+                if id(entries) not in lists:
+                    if not all([e[1] for e in entries]):
+                        others.append(i)
+                        left.append((mask, entries))
+                        continue
+                    lists[id(entries)] = entries, alive(entries, 0)
+                left.append((mask, lists[id(entries)][1]))
+            rows[id(row)] = row, left, others
+        _, left, others = rows[id(row)]
+        own = left
+        for i in others:
+            mask, entries = left[i]
+            if (some := alive(entries, contexts[c])) is not entries:
+                own = [*left] if own is left else own
+                own[i] = mask, some
+        tables.actions[c] = own
+        if id(ret := tables.ret[c]) not in rets:
+            rets[id(ret)] = ret, returns(ret)
+        tables.ret[c] = rets[id(ret)][1]
 
 
 def _check_loops(
@@ -116,7 +139,7 @@ def _contexts(tables: FrameTables, builder: FrameBuilder) -> tuple[list[int], li
 
 
 class _Exits:
-    """The exits that controls reach. Bit 0 of a set of exits is the end of the text, bit 1 + i the i-th control that returns.
+    """The exits that controls reach. Bit 0 of a set of exits is the end of the text, bit 1 + i a return by the i-th row of returns.
 
     A *way* is a move, or a call: its lowest pushed symbol and the rest of it, a way of the callee. What lies behind calls with one
     lowest symbol is what returns through it from any exit of their rests. So sets of ways are nodes: those of controls, and the
@@ -139,17 +162,15 @@ class _Exits:
         for c, x in enumerate(self.set_of):
             self.users[x].append(c)
         self.reached: list[int] = []
-        self.returning = [c for c, row in enumerate(tables.ret) if row]
-        self.another = 1 << (len(self.returning) + 1)
+        self.rows = list({id(row): row for row in tables.ret if row}.values())
+        """Rows of returns: controls that return alike are one exit."""
+        self.another = 1 << (len(self.rows) + 1)
         """No exit, but where a frame may begin another iteration."""
-        self.number = {c: i + 1 for i, c in enumerate(self.returning)}
         self.through: list[list[tuple[int, int]]] = [[] for _ in below]
-        for c, i in self.number.items():
-            for s, r in tables.ret[c].items():
+        for i, row in enumerate(self.rows, 1):
+            for s, r in row.items():
                 self.through[s].append((i, r))
-        rows = [tuple(tables.ret[c]) for c in self.returning]
-        symbols = {row: union(1 << s for s in row) for row in dict.fromkeys(rows)}  # controls share rows of returns
-        self.valid = [bottom, *(symbols[row] for row in rows)]
+        self.valid = [bottom, *(union(1 << s for s in row) for row in self.rows)]
 
     def _ways(self, adding: bool) -> tuple[list[tuple[int, int]], dict[frozenset[int], int]]:
         """All ways, each as the symbol of a call and the way that is left, or as -1 and the target of a move; and the sets of those
@@ -166,22 +187,24 @@ class _Exits:
             return found
 
         sets: dict[frozenset[int], int] = {}
-        known: dict[int, list[int]] = {}  # by identity: controls share lists of entries
+        lists = {id(entries): entries for actions in self.tables.actions for _, entries in actions}
+        known: dict[int, list[int]] = {}
         begin: set[int] = set()
+        for key, entries in lists.items():
+            some = [(t, push, push[0][1] if push else add) for t, push, add in entries]
+            known[key] = [way(t, push) for t, push, add in some if t != RETURN and (adding or not add)]
+            if any([add for *_, add in some]):
+                begin.add(key)
+        of_row: dict[int, tuple[int, bool]] = {}
         for c, actions in enumerate(self.tables.actions):
-            found, begins = set[int](), False
-            for _, entries in actions:
-                own = known.get(key := id(entries))
-                if own is None:
-                    some = [(t, push, push[0][1] if push else add) for t, push, add in entries]
-                    own = known[key] = [way(t, push) for t, push, add in some if t != RETURN and (adding or not add)]
-                    if any(add for *_, add in some):
-                        begin.add(key)
-                found.update(own)
-                begins |= key in begin
+            if id(actions) not in of_row:
+                found = frozenset(chain.from_iterable([known[id(entries)] for _, entries in actions]))
+                begins = bool(begin) and any(id(entries) in begin for _, entries in actions)
+                of_row[id(actions)] = sets.setdefault(found, len(sets)), begins
+            number_of, begins = of_row[id(actions)]
+            self.set_of.append(number_of)
             if begins:
                 self.iterating.append(c)
-            self.set_of.append(sets.setdefault(frozenset(found), len(sets)))
         return ways, sets
 
     def _lay_out(self, ways: list[tuple[int, int]], sets: dict[frozenset[int], int]) -> None:
@@ -209,13 +232,10 @@ class _Exits:
             known = {mask: self._valid_for(mask) for mask in dict.fromkeys(exits)}
             good = [known[mask] for mask in exits]
             changed = False
-            lost: dict[tuple[tuple[int, int], ...], int] = {}  # controls share rows of returns
-            for c, i in self.number.items():
-                row = tuple(self.tables.ret[c].items())
-                if row not in lost:
-                    lost[row] = union(1 << s for s, r in row if self.below[s] & ~good[r])
-                if self.valid[i] & lost[row]:
-                    self.valid[i] &= ~lost[row]
+            for i, row in enumerate(self.rows, 1):
+                lost = union(1 << s for s, r in row.items() if self.below[s] & ~good[r])
+                if self.valid[i] & lost:
+                    self.valid[i] &= ~lost
                     changed = True
             if not changed:
                 return good
@@ -225,8 +245,10 @@ class _Exits:
 
     def _reached(self) -> list[int]:
         exits = [int(end == END_HERE) for end in self.tables.end]
-        for c, i in self.number.items():
-            exits[c] |= (self.valid[i] != 0) << i
+        number = {id(row): i for i, row in enumerate(self.rows, 1)}
+        for c, row in enumerate(self.tables.ret):
+            if row:
+                exits[c] |= (self.valid[number[id(row)]] != 0) << number[id(row)]
         for c in self.iterating:
             exits[c] |= self.another
         through = [self._by_return(s) for s in range(len(self.through))]
@@ -302,14 +324,17 @@ class _Behind:
 def _drop_returns(tables: FrameTables) -> None:
     """Returns stay only on symbols with which something can go on after them."""
     n = len(tables.actions)
-    own, back = [0] * n, [0] * n  # bit sets of symbols; END is the bit after the last class
-    end_bit = 1 << max((mask.bit_length() for actions in tables.actions for mask, _ in actions), default=0)
+    rows = {id(row): row for row in tables.actions}
+    returning = lists_with_return(rows.values())
+    back_of = {key: union([m for m, entries in row if id(entries) in returning]) for key, row in rows.items()}
+    own_of = {key: union([m for m, entries in row if len(entries) > (id(entries) in returning)]) for key, row in rows.items()}
+    back, own = ([of[id(row)] for row in tables.actions] for of in (back_of, own_of))
+    # Bit sets of symbols; END is the bit after the last class.
+    end_bit = 1 << max((mask.bit_length() for row in rows.values() for mask, _ in row), default=0)
     users: list[list[int]] = [[] for _ in range(n)]
-    onward = [frozenset(row.values()) for row in tables.ret]
-    returning = lists_with_return(tables.actions)
-    for c, actions in enumerate(tables.actions):
-        back[c] = union([mask for mask, entries in actions if id(entries) in returning])
-        own[c] = union([mask for mask, entries in actions if len(entries) > (id(entries) in returning)])
+    after_return = {id(row): frozenset(row.values()) for row in tables.ret}
+    onward = [after_return[id(row)] for row in tables.ret]
+    for c in range(n):
         if tables.end[c] == END_HERE:
             own[c] |= end_bit
         elif tables.end[c] == END_RETURN:
@@ -331,13 +356,16 @@ def _drop_returns(tables: FrameTables) -> None:
                     todo.append(user)
     behind = {rows: union(live[r] for r in rows) for rows in set(onward)}
     after = [behind[rows] for rows in onward]
+    left: dict[tuple[int, int], list[Action]] = {}
     for c in range(n):
         if tables.end[c] == END_RETURN and not after[c] & end_bit:
             tables.end[c] = NO_END
-        if back[c]:
-            tables.actions[c] = list(_with_returns(tables.actions[c], after[c]))
-        else:
-            tables.actions[c] = [action for action in tables.actions[c] if action[0] and action[1]]
+        row = tables.actions[c]
+        key = id(row), after[c] & back_of[id(row)]
+        if key not in left:
+            returns = back_of[id(row)] > 0
+            left[key] = list(_with_returns(row, after[c])) if returns else [action for action in row if action[0] and action[1]]
+        tables.actions[c] = left[key]
 
 
 def _with_returns(actions: list[Action], after: int) -> Iterator[tuple[int, list[Entry]]]:

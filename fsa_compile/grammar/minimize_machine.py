@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -53,8 +55,14 @@ def minimal_machine(
 def _reachable(tables: FrameTables) -> list[int]:
     """Controls that are left, the initial one first."""
 
-    def after(c: int) -> list[int]:
-        return [e[0] for _, entries in tables.actions[c] for e in entries if e[0] != RETURN] + [*tables.ret[c].values()]
+    @functools.cache
+    def targets(key: int) -> list[int]:
+        return list(dict.fromkeys([e[0] for _, entries in rows[key] for e in entries if e[0] != RETURN]))
+
+    rows = {id(row): row for row in tables.actions}
+
+    def after(c: int) -> Iterable[int]:
+        return chain(targets(id(tables.actions[c])), tables.ret[c].values())
 
     return list(reach([tables.start], after))
 
@@ -77,10 +85,14 @@ class _Refinement:
         self.kind = np.array([kinds.setdefault(one, len(kinds)) for one in own], np.int64)
         pushes: dict[Push, int] = {}
         groups: dict[tuple[Entry, ...], int] = {}
-        actions = [action for c in order for action in tables.actions[c]]
-        lists = {id(entries): entries for _, entries in actions}  # controls share lists
+        by_id = {id(tables.actions[c]): tables.actions[c] for c in order}  # controls share rows, and these lists
+        at = {key: i for i, key in enumerate(by_id)}
+        self.actions = np.array([at[id(tables.actions[c])] for c in order], np.int64)
+        """The row of actions of each control."""
+        actions = [action for row in by_id.values() for action in row]
+        lists = {id(entries): entries for _, entries in actions}
         of_list = {key: groups.setdefault(tuple(entries), len(groups)) for key, entries in lists.items()}
-        self.owner = np.arange(len(order)).repeat([len(tables.actions[c]) for c in order])
+        self.owner = np.arange(len(by_id)).repeat([len(row) for row in by_id.values()])
         self.group = np.array([of_list[id(entries)] for _, entries in actions], np.int64)
         self.weight = self._weights([mask for mask, _ in actions])
         flat = [
@@ -99,8 +111,9 @@ class _Refinement:
             for k, (s, add) in enumerate(push):
                 self.push_symbol[k, j], self.push_add[k, j] = symbols[s], add
         rows: dict[tuple[tuple[int, int], ...], int] = {}
-        returns = [rows.setdefault(tuple(tables.ret[c].items()), len(rows)) for c in order]
-        self.row = np.array(returns, np.int64)
+        of_row = {id(tables.ret[c]): tables.ret[c] for c in order}
+        returns = {key: rows.setdefault(tuple(row.items()), len(rows)) for key, row in of_row.items()}
+        self.row = np.array([returns[id(tables.ret[c])] for c in order], np.int64)
         back = [(i, symbols[s], number[r]) for row, i in rows.items() for s, r in row]
         self.ret = np.array(back, np.int64).reshape(-1, 3).T
         """Of every row of returns, which many controls share: its number, a symbol and a control."""
@@ -135,7 +148,7 @@ class _Refinement:
         group_of, target, push_of, add = self.entry
         one = mixed(mixed(_as_hash(control[target])) + push[push_of] * _ODD + _as_hash(add))
         entries = mixed(_sums(group_of, one, self.num_groups))
-        out = _sums(self.owner, self.weight * entries[self.group], len(self.order))
+        out = _sums(self.owner, self.weight * entries[self.group], int(self.actions.max()) + 1)[self.actions]
         row, through, to = self.ret
         row, through, to = _distinct(row, symbol[through], control[to], max(len(self.order), len(self.symbols)) + 1)
         out += _sums(row, mixed(mixed(through) * _ODD2 + _as_hash(to)), int(self.row.max()) + 1)[self.row]
