@@ -12,10 +12,8 @@ import gc
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-_THRESHOLD = 200_000
+_THRESHOLD = 1_000_000
 """New objects between two collections of the youngest generation; Python's own default is 700 to 2,000."""
-_MIDDLE = 100
-"""Collections of the youngest generation between two of the middle one; Python's own default is 10."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -27,7 +25,7 @@ def rare_collections() -> Iterator[None]:
     if not 0 < before[0] < _THRESHOLD:
         yield
         return
-    gc.set_threshold(_THRESHOLD, max(before[1], _MIDDLE), before[2])
+    gc.set_threshold(_THRESHOLD, *before[1:])
     try:
         yield
     finally:
