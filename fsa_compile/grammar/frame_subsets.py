@@ -403,88 +403,107 @@ class FrameBuilder(FrameItems):
         whole = only == self.every | self.end_bit
         return whole or not any(self.ends[p] >= 0 or self.readable_at(p) & ~only for p in places)
 
-    # ---------------------------------------------------------------- reachable configurations
-
     def build(self) -> FrameTables:
         """All controls that some text reaches, with every symbol that may lie below them."""
         start = self.control([self.start])
-        below: dict[int, set[frozenset[int]]] = {}
-        behind: dict[int, dict[int, None]] = {}  # controls after a return through each symbol
-        entered_by: dict[frozenset[int], list[int]] = {}
-        ends: dict[frozenset[int], list[int]] = {}
-        seen = {(start, BOTTOM)}
-        todo = [(start, BOTTOM)]
-        begun: list[list[tuple[int, int]] | None] = []  # of controls: distinct moves, as -1 and the target, and symbols of calls
-        heads: dict[int, int] = {}  # by identity: lists that are calls of one symbol, which controls share
-
-        def reach(c: int, callees: frozenset[int]) -> None:
-            if (c, callees) not in seen:
-                seen.add((c, callees))
-                todo.append((c, callees))
-
-        def leave(c: int, symbol: int) -> None:
-            r = self.returned(c, symbol)
-            if r >= 0 and r not in behind[symbol]:
-                behind[symbol][r] = None
-                for callees in below[symbol]:
-                    reach(r, callees)
-
-        def enter(symbol: int, under: frozenset[int]) -> None:
-            if symbol not in below:
-                below[symbol], behind[symbol] = {under}, {}
-                entered_by.setdefault(self.symbol_callees[symbol], []).append(symbol)
-                for d in list(ends.get(self.symbol_callees[symbol], ())):
-                    leave(d, symbol)
-            elif under not in below[symbol]:
-                below[symbol].add(under)
-                for r in behind[symbol]:
-                    reach(r, under)
-
-        def begin(c: int, callees: frozenset[int]) -> list[tuple[int, int]]:
-            """What a control does in its first context, where its calls go on whatever lies below it."""
-            out: dict[tuple[int, int], None] = {}
-            for _, entries in self.actions_of(c):
-                if (head := heads.get(id(entries), -1)) >= 0:
-                    if (head, 0) not in out:
-                        out[head, 0] = None
-                        enter(head, callees)
-                    continue
-                for target, push, _ in entries:
-                    if target == RETURN:
-                        continue
-                    under = callees
-                    for symbol, _ in push:
-                        enter(symbol, under)
-                        under = self.symbol_callees[symbol]
-                    reach(target, under)
-                    out[(push[0][0], 0) if push else (-1, target)] = None
-                if len(firsts := {push[0][0] if push else -1 for _, push, _ in entries}) == 1:
-                    heads[id(entries)] = firsts.pop()
-            return list(out)
-
-        while todo:
-            self.deadline.check(_DOING)
-            c, callees = todo.pop()
-            begun += [None] * (len(self.sets) - len(begun))
-            known = begun[c]
-            if known is None:
-                begun[c] = begin(c, callees)
-            else:
-                for symbol, target in known:
-                    if symbol < 0:
-                        reach(target, callees)
-                    else:
-                        enter(symbol, callees)
-            if callees and self.ended(c):
-                ends.setdefault(callees, []).append(c)
-                for symbol in list(entered_by.get(callees, ())):
-                    leave(c, symbol)
-        self.reached = seen
-        self.below = below
+        reachable = _Reachable(self)
+        reachable.from_start(start)
+        self.reached = reachable.seen
+        self.below = reachable.below
         rows: dict[tuple[tuple[int, int], ...], list[Action]] = {}
-        actions = [rows.setdefault(tuple([(mask, id(some)) for mask, some in row]), row) for row in [x or [] for x in self.actions]]
+        every = [row or [] for row in self.actions]
+        actions = [rows.setdefault(tuple([(mask, id(entries)) for mask, entries in row]), row) for row in every]
         ends_of = [self.end_of(c) for c in range(len(self.sets))]
         returns: dict[tuple[tuple[int, int], ...], dict[int, int]] = {}
         ret = [returns.setdefault(tuple(row.items()), {s: r for s, r in row.items() if r >= 0}) for row in self.ret]
         bounds = [self.bounds(c) for c in range(len(self.sets))]
         return FrameTables(actions, ends_of, ret, self.symbol_callees, self.symbol_places, bounds, start, self.sets)
+
+
+class _Reachable:
+    """The controls that some text reaches, with what may lie below them.
+
+    Attributes:
+      seen: controls with callees that have been entered below them.
+      below: per symbol, callees that have been entered below the frame that it suspends.
+    """
+
+    def __init__(self, builder: FrameBuilder) -> None:
+        self.builder = builder
+        self.seen: set[tuple[int, frozenset[int]]] = set()
+        self.below: dict[int, set[frozenset[int]]] = {}
+        self._todo: list[tuple[int, frozenset[int]]] = []
+        self._behind: dict[int, dict[int, None]] = {}  # controls after a return through each symbol
+        self._entered_by: dict[frozenset[int], list[int]] = {}
+        self._ends: dict[frozenset[int], list[int]] = {}
+        self._begun: dict[int, list[tuple[int, int]]] = {}  # distinct moves, as -1 and the target, and symbols of calls
+        self._heads: dict[int, int] = {}  # by identity: lists that are calls of one symbol, which controls share
+
+    def from_start(self, start: int) -> None:
+        """Follows everything that can be done from the first control on."""
+        builder, ends = self.builder, self._ends
+        self._reach(start, BOTTOM)
+        while self._todo:
+            builder.deadline.check(_DOING)
+            c, callees = self._todo.pop()
+            known = self._begun.get(c)
+            if known is None:
+                self._begun[c] = self._begin(c, callees)
+            else:
+                for symbol, target in known:
+                    if symbol < 0:
+                        self._reach(target, callees)
+                    else:
+                        self._enter(symbol, callees)
+            if callees and builder.ended(c):
+                ends.setdefault(callees, []).append(c)
+                for symbol in list(self._entered_by.get(callees, ())):
+                    self._leave(c, symbol)
+
+    def _begin(self, c: int, callees: frozenset[int]) -> list[tuple[int, int]]:
+        """What a control does in its first context; how its calls go on is the same in all."""
+        out: dict[tuple[int, int], None] = {}
+        symbol_callees = self.builder.symbol_callees
+        for _, entries in self.builder.actions_of(c):
+            if (head := self._heads.get(id(entries), -1)) >= 0:
+                if (head, 0) not in out:
+                    out[head, 0] = None
+                    self._enter(head, callees)
+                continue
+            for target, push, _ in entries:
+                if target == RETURN:
+                    continue
+                under = callees
+                for symbol, _ in push:
+                    self._enter(symbol, under)
+                    under = symbol_callees[symbol]
+                self._reach(target, under)
+                out[(push[0][0], 0) if push else (-1, target)] = None
+            heads = {push[0][0] if push else -1 for _, push, _ in entries}
+            if len(heads) == 1:
+                self._heads[id(entries)] = heads.pop()
+        return list(out)
+
+    def _reach(self, c: int, callees: frozenset[int]) -> None:
+        if (c, callees) not in self.seen:
+            self.seen.add((c, callees))
+            self._todo.append((c, callees))
+
+    def _enter(self, symbol: int, under: frozenset[int]) -> None:
+        if symbol not in self.below:
+            callees = self.builder.symbol_callees[symbol]
+            self.below[symbol], self._behind[symbol] = {under}, {}
+            self._entered_by.setdefault(callees, []).append(symbol)
+            for d in list(self._ends.get(callees, ())):
+                self._leave(d, symbol)
+        elif under not in self.below[symbol]:
+            self.below[symbol].add(under)
+            for r in self._behind[symbol]:
+                self._reach(r, under)
+
+    def _leave(self, c: int, symbol: int) -> None:
+        r = self.builder.returned(c, symbol)
+        if r >= 0 and r not in self._behind[symbol]:
+            self._behind[symbol][r] = None
+            for callees in self.below[symbol]:
+                self._reach(r, callees)

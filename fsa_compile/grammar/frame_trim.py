@@ -81,7 +81,7 @@ def _drop_dead(
             left, others = [], []
             for i, (mask, entries) in enumerate(row):
                 if id(entries) not in lists:
-                    if not all([e[1] for e in entries]):
+                    if not all(push for _, push, _ in entries):
                         others.append(i)
                         left.append((mask, entries))
                         continue
@@ -139,10 +139,10 @@ def _contexts(tables: FrameTables, builder: FrameBuilder) -> tuple[list[int], li
 
 
 class _Exits:
-    """The exits that controls reach. Bit 0 of a set of exits is the end of the text, bit 1 + i a return by the i-th row of returns.
+    """The exits that controls reach. In a set of them, bit 0 is the end of the text, bit 1 + i a return by row i of the returns.
 
-    A *way* is a move, or a call: its lowest pushed symbol and the rest of it, a way of the callee. What lies behind calls with one
-    lowest symbol is what returns through it from any exit of their rests. So sets of ways are nodes: those of controls, and the
+    A *way* is a move, or a call: the lowest symbol that it pushes, and the rest of it, a way of the callee. Behind calls with one
+    lowest symbol lies what returns through it from any exit of their rests. So sets of ways are nodes: those of controls, and the
     rests behind each symbol, which many controls share.
     """
 
@@ -173,8 +173,8 @@ class _Exits:
         self.valid = [bottom, *(union(1 << s for s in row) for row in self.rows)]
 
     def _ways(self, adding: bool) -> tuple[list[tuple[int, int]], dict[frozenset[int], int]]:
-        """All ways, each as the symbol of a call and the way that is left, or as -1 and the target of a move; and the sets of those
-        of controls, numbered, with or without what begins an iteration."""
+        """All ways, each as the symbol of a call and its rest, or as -1 and the target of a move; and the numbers of the sets of
+        controls' ways, with or without those that begin an iteration."""
         number: dict[tuple[int, Push], int] = {}
         ways: list[tuple[int, int]] = []
 
@@ -193,7 +193,7 @@ class _Exits:
         for key, entries in lists.items():
             some = [(t, push, push[0][1] if push else add) for t, push, add in entries]
             known[key] = [way(t, push) for t, push, add in some if t != RETURN and (adding or not add)]
-            if any([add for *_, add in some]):
+            if any(add for *_, add in some):
                 begin.add(key)
         of_row: dict[int, tuple[int, bool]] = {}
         for c, actions in enumerate(self.tables.actions):
