@@ -44,7 +44,7 @@ from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.counter_costs import STRIDE, Rests, Windows
 from fsa_compile.composition.pushdown.guard_costs import Pairs, SetCosts
 from fsa_compile.composition.pushdown.least_fixpoint import Waits, Ways, least_sums, least_values
-from fsa_compile.composition.pushdown.token_groups import Groups
+from fsa_compile.composition.pushdown.token_groups import Effects, Groups
 from fsa_compile.limits import Deadline
 
 _FAR = int(UNREACHABLE)
@@ -85,25 +85,6 @@ class Costs:
         names = ("distance", "need", "symbol_cost", "symbol_need", "group_cost", "group_need")
         least = {name: np.minimum(getattr(self, name), bound) for name in names}
         return dataclasses.replace(self, rests=self.rests.at_most(bound), **least)
-
-
-class _Effects:
-    """The distinct effects of token sets.
-
-    Attributes:
-      of_group: int64[G].
-      target, push, add, set, sets: int64[E] each, as in `Groups`.
-    """
-
-    def __init__(self, groups: Groups) -> None:
-        self.sets = groups.sets
-        if groups.sets is not None:  # each for itself
-            self.of_group = np.arange(len(groups.target))
-            self.target, self.push, self.add, self.set = groups.target, groups.push, groups.add, groups.set
-            return
-        columns = (groups.target, groups.push, groups.add, groups.set)
-        example, self.of_group = equal_tuples(*columns)
-        self.target, self.push, self.add, self.set = (column[example] for column in columns)
 
 
 class _Places:
@@ -186,13 +167,16 @@ class _Bounds:
     def __init__(
         self, machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline, standing: _Standing | None = None
     ) -> None:
-        self.effects, self.deadline = _Effects(groups), deadline
         self.places = places = _Places(machine, arcs, standing)
         self.registers = registers = arcs.registers
+        self.effects, self.deadline = Effects(groups, registers.set_kind[arcs.kind[groups.node]]), deadline
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
         first = firsts(groups.node, len(arcs.node_owner))
         place, group = ranges(first[places.node], first[places.node + 1])
-        self.every = place, self.effects.of_group[group]
+        effect = self.effects.of_group[group]
+        if machine.sets is not None:  # halves of a token set may do the same
+            place, effect = np.divmod(distinct(place * len(self.effects.target) + effect), len(self.effects.target))
+        self.every = place, effect
         longest = max(map(len, groups.strings))
         self.string = np.full((len(groups.strings), longest), self.num_symbols)
         register = np.zeros(self.string.shape, np.int64)
@@ -216,10 +200,10 @@ class _Bounds:
         self.sets: SetCosts | None = None
         case = np.zeros(len(place), np.int64)
         if machine.sets is not None:
-            self.sets = SetCosts(machine, registers, groups, arcs.kind, places.node, places.control, place, group)
+            self.sets = SetCosts(machine, registers, effects, places.node, places.control, place, effect)
             useful = self.sets.pairs
-            place, group, case = useful.place, useful.group, useful.case
-        self._choose(place, effects.of_group[group], case)
+            place, effect, case = useful.place, useful.effect, useful.case
+        self._choose(place, effect, case)
         self.agreed = False
         self.waits: Waits | None = None
         self.in_order = self.sets is None and not registers.low.any()
@@ -271,7 +255,7 @@ class _Bounds:
         distance, symbol_cost, known = self._find_costs()
         token_cost = self._token_costs(distance, symbol_cost, known)
         if self.sets is not None:
-            token_cost = self.sets.group_costs(self._costs_apart(distance, symbol_cost, known))
+            token_cost = self.sets.effect_costs(self._costs_apart(distance, symbol_cost, known))
         s = self.num_controls
         rests = self._rests(known)
         of_group = self.effects.of_group

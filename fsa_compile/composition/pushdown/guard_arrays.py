@@ -59,17 +59,20 @@ class SetLayout:
         distinct, which = np.unique(numbers, return_inverse=True)
         return np.array([of(number) for number in distinct.tolist()], np.int64)[which.reshape(-1)]
 
-    def progress(self, groups: Groups, kind: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[PushString]]:
+    def progress(
+        self, groups: Groups, kind: np.ndarray, effect: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, list[PushString]]:
         """Additions, settings and push strings whose registers are the weights of the required keys that have come.
 
         Args:
           kind: int64[N], kinds of the nodes of the walk.
+          effect: int64[G], numbers of the effects of the token sets.
         """
         guards, costs = self._of.guards.all, self._costs
         keyed = self._registers.set_kind
         target = keyed[self._registers.of_control[groups.target]]
         own = keyed[kind[groups.node]]
-        add = np.where(own > 0, costs.rewards(), groups.add)
+        add = np.where(own > 0, costs.rewards()[effect], groups.add)
         first = np.array([keyed[self._registers.of_symbol[string[0][0]]] if string else 0 for string in groups.strings])
         becomes = np.where(groups.push > 0, first[groups.push], target)
         for g in ((own == 0) & (becomes > 0) & (self._of.guard > 0)).nonzero()[0].tolist():

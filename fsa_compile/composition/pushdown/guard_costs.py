@@ -26,7 +26,7 @@ from fsa_compile.artifact.guards import Guard
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guarded_groups import others_next, required_next
-from fsa_compile.composition.pushdown.token_groups import Groups
+from fsa_compile.composition.pushdown.token_groups import Effects
 from fsa_compile.errors import NoBoundError
 
 _FAR = int(UNREACHABLE)
@@ -36,18 +36,18 @@ _COSTS, _WANTED, _CHECKED, _GOING_ON = range(4)
 
 
 class Pairs:
-    """Which token sets may be the one that helps, and in which of their places' cases.
+    """Which effects may be the one that helps, and in which of their places' cases.
 
     Args:
-      place, case, group: int64[n] each, a token set of a place; pairs of a place with one case are alternatives, all cases count.
+      place, case, effect: int64[n] each, an effect at a place; pairs of a place with one case are alternatives, all cases count.
 
     Attributes:
-      place, group, case: the same by ascending place and case.
+      place, effect, case: the same by ascending place and case.
     """
 
-    def __init__(self, place: np.ndarray, case: np.ndarray, group: np.ndarray) -> None:
-        order = np.lexsort((group, case, place))
-        self.place, self.group, self.case = place[order], group[order], case[order]
+    def __init__(self, place: np.ndarray, case: np.ndarray, effect: np.ndarray) -> None:
+        order = np.lexsort((effect, case, place))
+        self.place, self.effect, self.case = place[order], effect[order], case[order]
         self._begin = segment_starts(self.place * (int(case.max(initial=0)) + 1) + self.case)
         begun = self.place[self._begin]
         self._first = segment_starts(begun)
@@ -55,7 +55,7 @@ class Pairs:
 
     def of(self, chosen: np.ndarray) -> Pairs:
         """Some of them."""
-        return Pairs(self.place[chosen], self.case[chosen], self.group[chosen])
+        return Pairs(self.place[chosen], self.case[chosen], self.effect[chosen])
 
     def least_of_each(self, values: np.ndarray, size: int, keys: tuple[np.ndarray, np.ndarray] | None = None) -> np.ndarray:
         """int64[size], of every place the largest of its cases' least values; UNREACHABLE for places without any.
@@ -66,7 +66,7 @@ class Pairs:
         """
         out = np.full(size, _FAR)
         if len(self._begin):
-            least = np.minimum.reduceat(values[self.group], self._begin)
+            least = np.minimum.reduceat(values[self.effect], self._begin)
             count = segment_sizes(self._first, len(least))
             if keys is not None:
                 came, new = keys
@@ -97,19 +97,18 @@ class SetCosts:
     """
 
     def __init__(
-        self, machine: ByteMachine, registers: Registers, groups: Groups, kind: np.ndarray, node: np.ndarray, control: np.ndarray,
-        place: np.ndarray, group: np.ndarray,
+        self, machine: ByteMachine, registers: Registers, effects: Effects, node: np.ndarray, control: np.ndarray,
+        place: np.ndarray, effect: np.ndarray,
     ) -> None:  # fmt: skip
         assert machine.sets is not None
-        assert groups.sets is not None
-        self._sets, self._groups, self._of = machine.sets, groups, groups.sets
+        assert effects.sets is not None
+        self._sets, self._effects, self._of = machine.sets, effects, effects.sets
         self._node, self._control = node, control
         self._required, self._others = required_next(machine.sets), others_next(machine.sets)
         self._num_places = len(node)
         self._own_kind = machine.sets.kind[control]
-        self._group_kind = registers.set_kind[kind[groups.node]]
         self._number_keys(machine, registers)
-        self._find_pairs(place, group)
+        self._find_pairs(place, effect)
         number, bits = dict[int, int](), range(int(self.pairs.case.max(initial=0)) + 1)
         row = np.array([number.setdefault(keys, len(number)) for keys in machine.sets.new])
         new = np.array([[keys >> bit & 1 for bit in bits] for keys in number], bool)
@@ -122,7 +121,7 @@ class SetCosts:
 
     def _number_keys(self, machine: ByteMachine, registers: Registers) -> None:
         """Numbers the required keys, and the (kind, set) pairs in which some may be missing."""
-        sets, groups = self._sets, self._groups
+        sets, effects = self._sets, self._effects
         self._key_number: dict[tuple[int, int], int] = {}
         for kind, mask in enumerate(sets.required):
             for bit in _bits(mask):
@@ -141,35 +140,35 @@ class SetCosts:
             return lacking.setdefault((kind, missing), len(lacking)) if missing else 0
 
         of_control, of_symbol = registers.set_kind[registers.of_control], registers.set_kind[registers.of_symbol]
-        longest = max(map(len, groups.strings))
-        string = np.zeros((len(groups.strings), longest + 1), np.int64)
-        for i, (entries, kept) in enumerate(zip(groups.strings, self._of.strings)):
+        longest = max(map(len, effects.strings))
+        string = np.zeros((len(effects.strings), longest + 1), np.int64)
+        for i, (entries, kept) in enumerate(zip(effects.strings, self._of.strings)):
             for k in range(1, len(entries)):
                 string[i, k] = lack(int(of_symbol[entries[k][0]]), kept[k])
-        target = np.zeros(len(groups.node), np.int64)
+        target = np.zeros(len(effects.target), np.int64)
         # The frame of a text's first value becomes an object's frame without a push.
-        opens = ((groups.push > 0) | (self._group_kind == 0)) & (of_control[groups.target] > 0)
-        brought = np.where(groups.push > 0, self._of.held, self._of.guard)
-        for g in opens.nonzero()[0].tolist():
-            target[g] = lack(int(of_control[groups.target[g]]), int(brought[g]))
-        suspends = np.append(of_symbol, 0)[[entries[0][0] if entries else -1 for entries in groups.strings]][groups.push]
-        begins = (groups.push > 0) & (self._group_kind == 0) & (suspends > 0)
-        suspended = np.zeros(len(groups.node), np.int64)
-        for g in begins.nonzero()[0].tolist():
-            suspended[g] = lack(int(suspends[g]), int(self._of.guard[g]))
+        opens = ((effects.push > 0) | (effects.kind == 0)) & (of_control[effects.target] > 0)
+        brought = np.where(effects.push > 0, self._of.held, self._of.guard)
+        for e in opens.nonzero()[0].tolist():
+            target[e] = lack(int(of_control[effects.target[e]]), int(brought[e]))
+        suspends = np.append(of_symbol, 0)[[entries[0][0] if entries else -1 for entries in effects.strings]][effects.push]
+        begins = (effects.push > 0) & (effects.kind == 0) & (suspends > 0)
+        suspended = np.zeros(len(effects.target), np.int64)
+        for e in begins.nonzero()[0].tolist():
+            suspended[e] = lack(int(suspends[e]), int(self._of.guard[e]))
         self._string, self._target, self._suspended = string, target, suspended
         pairs = [(i, self._key_number[kind, bit]) for (kind, missing), i in lacking.items() for bit in _bits(missing)]
         self._lacks, self._lacked = np.array(pairs, np.int64).reshape(-1, 2).T
         self._num_lacking = len(lacking)
 
     def opened(self, value: np.ndarray) -> np.ndarray:
-        """int64[G], weights of what is missing in the frames that token sets open, from the values of places."""
+        """int64[E], weights of what is missing in the frames that effects open, from the values of places."""
         found = np.zeros(len(self.weight), np.int64)
         np.maximum.at(found, self._end_key, value[self._end_control])
         self.weight = np.minimum(np.where(found > 0, found - 1 + self.lead, _FAR), _FAR)
         missing = np.bincount(self._lacks, self.weight[self._lacked], self._num_lacking)
         missing = np.minimum(missing, _FAR).astype(np.int64)
-        inner = missing[self._string].sum(1)[self._groups.push]
+        inner = missing[self._string].sum(1)[self._effects.push]
         return np.minimum(missing[self._target] + missing[self._suspended] + inner, _FAR)
 
     def total(self, kind: int) -> int:
@@ -181,40 +180,40 @@ class SetCosts:
         return sum(int(self.weight[self._key_number[kind, bit]]) for bit in _bits(keys & self._sets.required[kind]))
 
     def rewards(self) -> np.ndarray:
-        """int64[G], weights of the required keys that token sets bring."""
-        out = np.zeros(len(self._groups.node), np.int64)
+        """int64[E], weights of the required keys that effects bring."""
+        out = np.zeros(len(self._effects.target), np.int64)
         brings = np.array([guard.set > 0 for guard in self._of.guards.all])[self._of.guard]
         memo: dict[tuple[int, int], int] = {}
-        for g in brings.nonzero()[0].tolist():
-            key = int(self._group_kind[g]), int(self._of.guard[g])
+        for e in brings.nonzero()[0].tolist():
+            key = int(self._effects.kind[e]), int(self._of.guard[e])
             if key not in memo:
                 memo[key] = self.of_keys(key[0], self._of.guards.all[key[1]].set)
-            out[g] = memo[key]
+            out[e] = memo[key]
         return out
 
     # cases
 
-    def _find_pairs(self, place: np.ndarray, group: np.ndarray) -> None:
-        """Every pair of a place and a token set counts in the cases of its situation; few situations differ."""
+    def _find_pairs(self, place: np.ndarray, effect: np.ndarray) -> None:
+        """Every pair of a place and an effect counts in the cases of its situation; few situations differ."""
         keyed = self._own_kind[place] > 0
-        rest = (~keyed & ~self._of.wanted[group]).nonzero()[0]
-        place, group, free = place[keyed], group[keyed], (place[rest], np.zeros(len(rest), np.int64), group[rest])
-        control, target = self._control[place], self._groups.target[group]
-        leads = self._of.wanted[group] & (self._groups.push[group] == 0)
+        rest = (~keyed & ~self._of.wanted[effect]).nonzero()[0]
+        place, effect, free = place[keyed], effect[keyed], (place[rest], np.zeros(len(rest), np.int64), effect[rest])
+        control, target = self._control[place], self._effects.target[effect]
+        leads = self._of.wanted[effect] & (self._effects.push[effect] == 0)
         sets, required = self._sets, _numbers(self._required)
         all_required = _numbers(sets.required)[self._own_kind[place]]
         profile = (all_required, _numbers(sets.keys)[control], sets.first[control], sets.open[control], sets.after[control])
         example, which = equal_tuples(
             *profile, required[control], self._others[control],
-            self._of.guard[group], self._of.wanted[group], np.where(leads, 1 + required[target], 0),
+            self._of.guard[effect], self._of.wanted[effect], np.where(leads, 1 + required[target], 0),
         )  # fmt: skip
-        situations = [self._situation(int(control[e]), int(group[e])) for e in example.tolist()]
+        situations = [self._situation(int(control[e]), int(effect[e])) for e in example.tolist()]
         cases = np.array([case for _, some in situations for case in some], np.int64).reshape(-1, 2)
         fixed = np.array([is_fixed for is_fixed, _ in situations], bool)
         self._fixed = distinct(place[fixed[which]])
         size = np.array([len(some) for _, some in situations], np.int64)
         at, row = spread((size.cumsum() - size)[which], size[which])
-        rows = place[at], cases[row, 1], group[at]
+        rows = place[at], cases[row, 1], effect[at]
         role = cases[row, 0]
         ending = np.zeros(self._num_places, bool)
         ending[rows[0][role == _COSTS]] = True
@@ -222,9 +221,9 @@ class SetCosts:
         self.pairs = Pairs(*(np.concatenate((a, b[chosen])) for a, b in zip(free, rows)))
         self._wanted, self._checked = (Pairs(*(column[role == kind] for column in rows)) for kind in (_WANTED, _CHECKED))
 
-    def _situation(self, c: int, g: int) -> tuple[bool, list[tuple[int, int]]]:
-        """Whether a place's value is agreed on, and the cases in which a token set at a control counts, by their roles."""
-        sets, guard, wants = self._sets, self._of.guards.all[self._of.guard[g]], bool(self._of.wanted[g])
+    def _situation(self, c: int, e: int) -> tuple[bool, list[tuple[int, int]]]:
+        """Whether a place's value is agreed on, and the cases in which an effect at a control counts, by their roles."""
+        sets, guard, wants = self._sets, self._of.guards.all[self._of.guard[e]], bool(self._of.wanted[e])
         free_keys, required, all_required = _free_keys(guard), self._required[c], sets.required[sets.kind[c]]
         unmet = guard.all & ~all_required
         if sets.first[c]:
@@ -233,7 +232,7 @@ class SetCosts:
         out: list[tuple[int, int]] = []
         if sets.keys[c] or sets.open[c]:
             if not guard.all:
-                out += [(_WANTED, j) for j in _bits(free_keys & required & self._leads_to(g, guard))]
+                out += [(_WANTED, j) for j in _bits(free_keys & required & self._leads_to(e, guard))]
             if not self._others[c]:
                 return True, out
             if not wants and not guard.all & ~required:
@@ -246,15 +245,15 @@ class SetCosts:
                 out += [] if guard.unset else [(_COSTS, 0)]
                 out += [(_GOING_ON, j) for j in _bits(free_keys & ~all_required)] if guard.unset else []
             if not guard.all:
-                out += [(_CHECKED, j) for j in _bits(free_keys & all_required & self._leads_to(g, guard))]
+                out += [(_CHECKED, j) for j in _bits(free_keys & all_required & self._leads_to(e, guard))]
         elif not guard.conditional:
             out += [] if wants else [(_COSTS, 0)]
         return False, out
 
-    def _leads_to(self, group: int, guard: Guard) -> int:
-        """The required keys that a token set brings, or that are nearer after it."""
-        wants = self._of.wanted[group] and not self._groups.push[group]
-        return guard.set | (self._required[self._groups.target[group]] if wants else 0)
+    def _leads_to(self, effect: int, guard: Guard) -> int:
+        """The required keys that an effect brings, or that are nearer after it."""
+        wants = self._of.wanted[effect] and not self._effects.push[effect]
+        return guard.set | (self._required[self._effects.target[effect]] if wants else 0)
 
     def agree(self, values: np.ndarray, *, costs: bool) -> None:
         """Puts in the values of places that are agreed on: one token ends such a frame (UNREACHABLE where some required key
@@ -267,11 +266,11 @@ class SetCosts:
         """Needs of places with those of their frames' required keys."""
         return np.where(needs < _FAR, np.maximum(needs, self.floor[self._own_kind]), needs)
 
-    def settle_needs(self, group_needs: Callable[[np.ndarray], np.ndarray], need: np.ndarray) -> bool:
+    def settle_needs(self, effect_needs: Callable[[np.ndarray], np.ndarray], need: np.ndarray) -> bool:
         """Finds the needs of `wanted` controls; raises `floor` where reading a required key takes more.
 
         Args:
-          group_needs: needs of all token sets from those of their targets.
+          effect_needs: needs of all effects from those of their targets.
           need: of all places.
 
         Returns:
@@ -281,7 +280,7 @@ class SetCosts:
         self.wanted_need = np.full(len(self.wanted), _FAR)
         floor = self.floor[self._sets.kind]
         while True:
-            values = group_needs(self._targets(need))
+            values = effect_needs(self._targets(need))
             new = own.least_of_each(values, self._num_places)[: len(self.wanted)]
             new = np.where(new < _FAR, np.maximum(new, floor), new)
             if (new == self.wanted_need).all():
@@ -303,13 +302,13 @@ class SetCosts:
         return self._wanted.of(own), self._wanted.of(~own)
 
     def _targets(self, need: np.ndarray) -> np.ndarray:
-        """int64[G], needs of the targets of token sets."""
-        target = self._groups.target
+        """int64[E], needs of the targets of effects."""
+        target = self._effects.target
         return np.where(self._of.wanted, self.wanted_need[target], need[target])
 
-    def needs(self, group_needs: Callable[[np.ndarray], np.ndarray], need: np.ndarray) -> np.ndarray:
-        """int64[G], needs of all token sets."""
-        return group_needs(self._targets(need))
+    def needs(self, effect_needs: Callable[[np.ndarray], np.ndarray], need: np.ndarray) -> np.ndarray:
+        """int64[E], needs of all effects."""
+        return effect_needs(self._targets(need))
 
     def of_nodes(self, need: np.ndarray) -> np.ndarray:
         """int64[S], needs of controls in either case."""
@@ -317,32 +316,32 @@ class SetCosts:
         some = self.wanted_need < _FAR
         return np.where(some, np.maximum(need[:size], self.wanted_need), need[:size])
 
-    def select(self, group_need: np.ndarray, need: np.ndarray) -> None:
-        """From now on, only token sets within each place's need count."""
+    def select(self, effect_need: np.ndarray, need: np.ndarray) -> None:
+        """From now on, only effects within each place's need count."""
         size = len(self.wanted)
         own = np.append(self.wanted_need, np.full(self._num_places - size, _FAR))
         wanted = np.where(np.arange(self._num_places) < size, own, self.raised(need))
         for name, most in (("_wanted", wanted), ("_checked", need)):
             pairs: Pairs = getattr(self, name)
-            setattr(self, name, pairs.of(group_need[pairs.group] <= most[pairs.place]))
+            setattr(self, name, pairs.of(effect_need[pairs.effect] <= most[pairs.place]))
 
     # the case that required keys are next
 
     def count_leads(self) -> None:
         """Sets `lead`: tokens from the end of a member to the end of each required key, the last of them included."""
-        groups, pairs = self._groups, self._wanted
+        effects, pairs = self._effects, self._wanted
         control = np.concatenate((self._control[pairs.place], self._control[self._checked.place]))
         own = np.concatenate((self._node[pairs.place] == self._control[pairs.place], np.zeros(len(self._checked.place), bool)))
-        group = np.concatenate((pairs.group, self._checked.group))
+        effect = np.concatenate((pairs.effect, self._checked.effect))
         key = np.concatenate((pairs.case, self._checked.case))
         first = self._sets.first[control]
-        control, own, group, key = control[~first], own[~first], group[~first], key[~first]
-        brings = np.array([guard.set for guard in self._of.guards.all], object)[self._of.guard[group]]
+        control, own, effect, key = control[~first], own[~first], effect[~first], key[~first]
+        brings = np.array([guard.set for guard in self._of.guards.all], object)[self._of.guard[effect]]
         done = np.array([bool(mask >> k & 1) for mask, k in zip(brings, key.tolist())], bool)
-        going = ~done & (groups.push[group] == 0) & self._of.wanted[group]
+        going = ~done & (effects.push[effect] == 0) & self._of.wanted[effect]
         length = np.full((len(self._sets.keys), int(key.max(initial=0)) + 1), _FAR)
         while True:
-            value = np.where(done, 1, np.where(going, 1 + length[groups.target[group], key], _FAR))
+            value = np.where(done, 1, np.where(going, 1 + length[effects.target[effect], key], _FAR))
             new = np.full(length.shape, _FAR)
             np.minimum.at(new, (control[own], key[own]), value[own])
             if (new == length).all():
@@ -356,17 +355,17 @@ class SetCosts:
             if v < _FAR:
                 self.lead[number] = max(int(self.lead[number]), v)
 
-    def settle(self, group_costs: np.ndarray, value: np.ndarray) -> bool:
+    def settle(self, effect_costs: np.ndarray, value: np.ndarray) -> bool:
         """Finds the values of `wanted` controls; raises `lead` where they do not fit below the values of ends.
 
         Args:
-          group_costs: int64[G], without those of the targets of `wanted` token sets, and without rewards.
+          effect_costs: int64[E], without those of the targets of `wanted` effects, and without rewards.
           value: of all places.
 
         Returns:
           Whether all fit.
         """
-        base = np.where(group_costs >= _FAR, _FAR, group_costs - self.rewards())
+        base = np.where(effect_costs >= _FAR, _FAR, effect_costs - self.rewards())
         pairs, inner = self._own_and_inner()
         self.wanted = np.full(len(self.wanted), _FAR)
         while True:
@@ -389,12 +388,12 @@ class SetCosts:
         return not excess
 
     def _complete(self, base: np.ndarray) -> np.ndarray:
-        to = np.where(self._of.wanted, self.wanted[self._groups.target], 0)
+        to = np.where(self._of.wanted, self.wanted[self._effects.target], 0)
         return np.where((base >= _FAR) | (to >= _FAR), _FAR, base + to)
 
-    def group_costs(self, group_costs: np.ndarray) -> np.ndarray:
-        """The costs of all token sets, with the values of `wanted` controls and the rewards."""
-        return self._complete(np.where(group_costs >= _FAR, _FAR, group_costs - self.rewards()))
+    def effect_costs(self, effect_costs: np.ndarray) -> np.ndarray:
+        """The costs of all effects, with the values of `wanted` controls and the rewards."""
+        return self._complete(np.where(effect_costs >= _FAR, _FAR, effect_costs - self.rewards()))
 
     @staticmethod
     def check_rounds(number: int) -> None:

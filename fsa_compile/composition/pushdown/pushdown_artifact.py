@@ -88,7 +88,7 @@ def assemble_machine(
     sets = None
     if groups.sets is not None and costs.sets is not None:
         sets = SetLayout(machine, registers, groups.sets, costs.sets)
-        add, final, strings = sets.progress(groups, arcs.kind)
+        add, final, strings = sets.progress(groups, arcs.kind, costs.effect)
         groups = dataclasses.replace(groups, add=add, set=final, strings=strings)
     layout = _Layout(machine, arcs.registers, groups, costs, nodes, RowPool(tables, limits), deadline, sets)
     made = layout.constraint(source, extra, stacks, arcs)

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
+from fsa_compile.arrays.integers import equal_tuples, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import indices, ranges, segment_sizes, segment_starts
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
@@ -134,6 +134,30 @@ class Groups:
         first, after = int(taken[0]), int(taken[-1]) + 1
         row = self._union(part[:first], tables) & ~self._union(part[first:after], tables)
         return row | self._union(part[after:], tables) if after < len(part) else row
+
+
+class Effects:
+    """The distinct effects of token sets.
+
+    Args:
+      groups: the token sets.
+      kind: int64[G], which set of keys their nodes' frames have, 0 for none.
+
+    Attributes:
+      of_group: int64[G].
+      target, push, add, set, kind: int64[E] each, as in `Groups`.
+      strings, sets: as in `Groups`; the columns of `sets` are int64[E].
+    """
+
+    def __init__(self, groups: Groups, kind: np.ndarray) -> None:
+        columns: tuple[np.ndarray, ...] = (groups.target, groups.push, groups.add, groups.set)
+        if groups.sets is not None:
+            columns += groups.sets.guard, groups.sets.held, groups.sets.wanted, kind
+        example, self.of_group = equal_tuples(*columns)
+        self.target, self.push, self.add, self.set = (column[example] for column in columns[:4])
+        self.kind, self.strings, self.sets = kind[example], groups.strings, None
+        if (sets := groups.sets) is not None:
+            self.sets = GroupSets(sets.guards, sets.guard[example], sets.held[example], sets.wanted[example], sets.strings)
 
 
 _FEW = 12
