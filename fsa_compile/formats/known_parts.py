@@ -58,11 +58,13 @@ class Roles:
 
     def number(self, labels: frozenset[Hashable]) -> int | bytes | None:
         """The role of a state by its labels; the name that it stands behind; None where it is both."""
+        if len(labels) == 1:
+            (label,) = labels
+            if isinstance(label, tuple) and len(label) == 3:
+                return label[1]
         if (found := self._number.get(labels)) is not None:
             return found
         named = [label for label in labels if isinstance(label, tuple)]
-        if len(labels) == len(named) == 1 and len(named[0]) == 3:
-            return named[0][1]
         within = {label[1] for label in named if len(label) == 2}
         behind = {label[1] for label in named if len(label) == 3}
         text = [label for label in labels if isinstance(label, Answer)]

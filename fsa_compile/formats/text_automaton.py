@@ -6,8 +6,9 @@ import dataclasses
 import functools
 import itertools
 import json
+import operator
 import re
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 import numpy as np
 
@@ -353,21 +354,35 @@ def _masks(dfa: ByteDfa, source: np.ndarray, target: np.ndarray) -> list[int]:
 
 def _deterministic(build: _Nondeterministic, start: int, end: int, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
     """Subsets of states; a letter is a class of bytes that no state tells apart."""
-    numbers: dict[frozenset[int], int] = {}
-    order: list[frozenset[int]] = []
+    order: list[Collection[int]] = []
+    alone, known = [0] * len(build.free), dict[frozenset[int], int]()
 
     @functools.cache
     def closure(state: int) -> frozenset[int]:
         return frozenset(reach([state], build.free.__getitem__)) if build.free[state] else frozenset((state,))
 
-    @functools.cache
+    def new(states: Collection[int]) -> int:
+        order.append(states)
+        if len(order) > limits.max_states:
+            raise LimitError("max_states", limits.max_states, "Writing out the text around the values")
+        return len(order)
+
     def number(states: int | frozenset[int]) -> int:
-        key = closure(states) if isinstance(states, int) else frozenset().union(*map(closure, states))
-        found = numbers.setdefault(key, len(order) + 1)
-        if found > len(order):
-            order.append(key)
-            if found > limits.max_states:
-                raise LimitError("max_states", limits.max_states, "Writing out the text around the values")
+        if isinstance(states, int):
+            found = alone[states]
+            if not found:
+                found = alone[states] = numbered(closure(states)) if build.free[states] else new((states,))
+            return found
+        return numbered(frozenset().union(*map(closure, states)))
+
+    def numbered(key: frozenset[int]) -> int:
+        if len(key) == 1:
+            (state,) = key
+            found = alone[state] = alone[state] or new((state,))
+            return found
+        found = known.get(key, 0)
+        if not found:
+            found = known[key] = new(key)
         return found
 
     number(start)
@@ -376,39 +391,43 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
     for at, states in enumerate(order, 1):
         if not at & 63:
             deadline.check("Writing out the text around the values")
-        read = [m for state in states for m in build.moves[state]]
+        if len(states) == 1:
+            (state,) = states
+            read, called = build.moves[state], build.calls[state]
+        else:
+            read, called = ([x for state in states for x in column[state]] for column in (build.moves, build.calls))
         if len(read) == 1:
             moves.append((at, read[0][0], number(read[0][1])))
         else:
             moves += [(at, mask, number(there)) for mask, there in _parted(read)]
-        called: dict[int, set[int]] = {}
-        for state in states:
-            for schema, target in build.calls[state]:
-                called.setdefault(schema, set()).add(target)
         if called:
-            calls[at] = {schema: number(frozenset(targets)) for schema, targets in called.items()}
+            targets: dict[int, set[int]] = {}
+            for schema, target in called:
+                targets.setdefault(schema, set()).add(target)
+            calls[at] = {schema: number(frozenset(there)) for schema, there in targets.items()}
     byte_class = _classes(build)
     table = _table(moves, byte_class, len(order) + 1)
     final = np.array([False, *(end in states for states in order)])
     schemas = tuple(node for _, node in build.schemas.values())
-    found = tuple(_labels(build, [frozenset(), *order])) if build.has_names else ()
+    found = tuple(_labels(build, [(), *order])) if build.has_names else ()
     return _trimmed(TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials), found))
 
 
-def _labels(build: _Nondeterministic, subsets: list[frozenset[int]]) -> list[frozenset[Hashable]]:
+def _labels(build: _Nondeterministic, subsets: list[Collection[int]]) -> list[frozenset[Hashable]]:
     """The labels of subsets; of states outside of names those that read something, or where all is read."""
-    labels = build.labels
-    kept = [
-        bool(moves or calls) or label == END or isinstance(label, tuple)
-        for moves, calls, label in zip(build.moves, build.calls, labels)
+    none = frozenset[Hashable]()
+    alone = [
+        frozenset((label,)) if moves or calls or label == END or isinstance(label, tuple) else none
+        for moves, calls, label in zip(build.moves, build.calls, build.labels)
     ]
-    return [frozenset([labels[s] for s in states if kept[s]]) for states in subsets]
+    return [alone[min(states)] if len(states) == 1 else none.union(*[alone[s] for s in states]) for states in subsets]
 
 
 def _parted(moves: list[tuple[int, int]]) -> list[tuple[int, int | frozenset[int]]]:
     """Disjoint masks, by their first letters, and the state or states that all of a mask's letters lead to."""
-    if len(moves) == 1:
-        return moves  # type: ignore[return-value]
+    masks = [mask for mask, _ in moves]
+    if sum(masks) == functools.reduce(operator.or_, masks, 0):  # disjoint
+        return sorted(moves, key=_first_letter)
     targets: dict[int, list[int]] = {}
     for mask, target in moves:
         targets.setdefault(mask, []).append(target)
