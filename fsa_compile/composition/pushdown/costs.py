@@ -194,6 +194,9 @@ class _Bounds:
         self.string_missing = np.maximum(0, registers.low[self.string_kind] - register)
         self.string_register = register
         effects = self.effects
+        at = effects.push.nonzero()[0]
+        self.pushing = at, effects.push[at]
+        self.wanted = at[:0] if effects.sets is None else effects.sets.wanted.nonzero()[0]
         self.target_kind = np.where(effects.push > 0, registers.of_control[effects.target], 0)
         self.target_missing = np.maximum(0, registers.low[self.target_kind] - effects.set)
         self.windows = Windows(registers, arcs.classes)
@@ -343,29 +346,31 @@ class _Bounds:
     def _choose(self, place: np.ndarray, effect: np.ndarray, case: np.ndarray) -> None:
         self.place, self.effect, self.case, self.begin = place, effect, case, segment_starts(place)
         if self.sets is not None:
-            self.pairs = Pairs(place, case, effect)
+            self.pairs = Pairs(place, case, effect, self.sets.came)
 
     def _token_needs(self, need: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
         target = self.effects.target
         needs = self._needs_apart(need[target], symbol_need, more)
-        return needs if self.effects.sets is None else np.where(self.effects.sets.wanted, _FAR, needs)
+        needs[self.wanted] = _FAR
+        return needs
 
     def _needs_apart(self, of_target: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
         """Needs of token sets from those of their targets' frames."""
-        push = self.effects.push
+        at, push = self.pushing
         padded = np.append(symbol_need, -self.string.shape[1])
         string = np.maximum(padded[self.string], np.where(self.string_missing > 0, more[self.string_kind], 0))
         string = np.where(self.string < self.num_symbols, string + np.arange(self.string.shape[1]), 0).max(1, initial=0)
         out = of_target
         if self.registers.low.any():
             out = np.maximum(out, np.where(self.target_missing > 0, more[self.target_kind], 0))
-        out = out + self.length[push]
-        np.maximum(out, string[push], out=out)
+        out = out.copy()
+        out[at] = np.maximum(out[at] + self.length[push], string[push])
         return np.minimum(out, _FAR, out=out)
 
     def _token_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
         values = self._costs_apart(distance, symbol_cost, best)
-        return values if self.effects.sets is None else np.where(self.effects.sets.wanted, _FAR, values)
+        values[self.wanted] = _FAR
+        return values
 
     def _costs_apart(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
         """Costs without the values of controls where required keys are next."""
@@ -375,9 +380,13 @@ class _Bounds:
             string = string + rests.at(self.string_kind, self.string_register)
             own = own + rests.at(self.target_kind, self.effects.set)
         if self.sets is not None:
-            assert self.effects.sets is not None
-            own = np.where(self.effects.sets.wanted, 0, own) + self.sets.opened(distance)
-        return np.minimum(1 + own + string.sum(1)[self.effects.push], _FAR)
+            own[self.wanted] = 0
+            opening, weight = self.sets.opened(distance)
+            own[opening] += weight
+        at, push = self.pushing
+        own += 1
+        own[at] += string.sum(1)[push]
+        return np.minimum(own, _FAR, out=own)
 
     def _rests(self, best: np.ndarray) -> Rests:
         return self.windows.rests(best, self.places.kind[self.must_iterate])
@@ -403,7 +412,7 @@ class _Bounds:
     def _by_token(self, values: np.ndarray) -> np.ndarray:
         """The least of each place's token sets."""
         if self.sets is not None:
-            out = self.pairs.least_of_each(values, len(self.places.node), self.sets.came)
+            out = self.pairs.least_of_each(values, len(self.places.node))
             self.sets.agree(out, costs=self.agreed)
             return out if self.agreed else self.sets.raised(out)
         out = np.full(len(self.places.node), _FAR)

@@ -40,49 +40,61 @@ class Pairs:
 
     Args:
       place, case, effect: int64[n] each, an effect at a place; pairs of a place with one case are alternatives, all cases count.
+      keys: by place, int64[Q], how many of the cases may be out of the question, at most, and bool[Q, K], those that are not, of
+        which the least value is enough; None: all but one may.
 
     Attributes:
       place, effect, case: the same by ascending place and case.
     """
 
-    def __init__(self, place: np.ndarray, case: np.ndarray, effect: np.ndarray) -> None:
+    def __init__(
+        self, place: np.ndarray, case: np.ndarray, effect: np.ndarray, keys: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> None:
         order = np.lexsort((effect, case, place))
         self.place, self.effect, self.case = place[order], effect[order], case[order]
         self._begin = segment_starts(self.place * (int(case.max(initial=0)) + 1) + self.case)
         begun = self.place[self._begin]
         self._first = segment_starts(begun)
         self._places = begun[self._first]
+        count = segment_sizes(self._first, len(begun))
+        several = (count > 1).nonzero()[0]
+        self._several, self._count = self._places[several], count[several]
+        self._which, self._cases = spread(self._first[several], self._count)
+        self._heads = self._count.cumsum() - self._count
+        self._keys = keys
+        if keys is not None:
+            came, new = keys
+            self._certain = new[begun[self._cases], self.case[self._begin[self._cases]]]
+            self._came = came[self._several]
+            between = (self._came > 0) & (self._came < self._count - 1)
+            self._between = between.nonzero()[0]
+            self._inner = between[self._which].nonzero()[0]
 
     def of(self, chosen: np.ndarray) -> Pairs:
-        """Some of them."""
+        """Some of them, all cases of which count."""
         return Pairs(self.place[chosen], self.case[chosen], self.effect[chosen])
 
-    def least_of_each(self, values: np.ndarray, size: int, keys: tuple[np.ndarray, np.ndarray] | None = None) -> np.ndarray:
-        """int64[size], of every place the largest of its cases' least values; UNREACHABLE for places without any.
-
-        Args:
-          keys: int64[size], how many of the cases may be out of the question, at most, and bool[size, K], those that are not, of
-            which the least value is enough; None: all but one may.
-        """
+    def least_of_each(self, values: np.ndarray, size: int) -> np.ndarray:
+        """int64[size], of every place the largest of its cases' least values; UNREACHABLE for places without any."""
         out = np.full(size, _FAR)
         if len(self._begin):
             least = np.minimum.reduceat(values[self.effect], self._begin)
-            count = segment_sizes(self._first, len(least))
-            if keys is not None:
-                came, new = keys
-                certain = new[self.place[self._begin], self.case[self._begin]]
-                sure = np.minimum.reduceat(np.where(certain, least, _FAR), self._first)
-                came = came[self._places]
-                some = np.where(came > 0, np.maximum.reduceat(least, self._first), np.minimum.reduceat(least, self._first))
-                between = ((came > 0) & (came < count - 1)).nonzero()[0]
-                number, at = spread(self._first[between], count[between])
-                ordered = least[at]
-                ordered = ordered[np.lexsort((ordered, number))]
-                some[between] = ordered[count[between].cumsum() - count[between] + came[between]]
-                out[self._places] = np.minimum(sure, some)
-            else:
-                out[self._places] = np.maximum.reduceat(least, self._first)
+            out[self._places] = least[self._first]
+            if len(self._several):
+                out[self._several] = self._largest(least[self._cases])
         return out
+
+    def _largest(self, least: np.ndarray) -> np.ndarray:
+        """The values of places with several cases from those of the cases."""
+        if self._keys is None:
+            return np.maximum.reduceat(least, self._heads)
+        some = np.where(self._came > 0, np.maximum.reduceat(least, self._heads), np.minimum.reduceat(least, self._heads))
+        if len(self._between):
+            of, ordered = self._which[self._inner], least[self._inner]
+            ordered = ordered[np.lexsort((ordered, of))]
+            count = self._count[self._between]
+            some[self._between] = ordered[count.cumsum() - count + self._came[self._between]]
+        return np.minimum(some, np.minimum.reduceat(np.where(self._certain, least, _FAR), self._heads))
 
 
 class SetCosts:
@@ -156,20 +168,22 @@ class SetCosts:
         suspended = np.zeros(len(effects.target), np.int64)
         for e in begins.nonzero()[0].tolist():
             suspended[e] = lack(int(suspends[e]), int(self._of.guard[e]))
-        self._string, self._target, self._suspended = string, target, suspended
+        opening = ((target > 0) | (suspended > 0) | (string.any(1)[effects.push])).nonzero()[0]
+        self._string, self._opening = string, (opening, target[opening], suspended[opening], effects.push[opening])
         pairs = [(i, self._key_number[kind, bit]) for (kind, missing), i in lacking.items() for bit in _bits(missing)]
         self._lacks, self._lacked = np.array(pairs, np.int64).reshape(-1, 2).T
         self._num_lacking = len(lacking)
 
-    def opened(self, value: np.ndarray) -> np.ndarray:
-        """int64[E], weights of what is missing in the frames that effects open, from the values of places."""
+    def opened(self, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """int64[n] each, effects that open frames in which some key is missing, and the weights of what is missing, from the
+        values of places."""
         found = np.zeros(len(self.weight), np.int64)
         np.maximum.at(found, self._end_key, value[self._end_control])
         self.weight = np.minimum(np.where(found > 0, found - 1 + self.lead, _FAR), _FAR)
         missing = np.bincount(self._lacks, self.weight[self._lacked], self._num_lacking)
         missing = np.minimum(missing, _FAR).astype(np.int64)
-        inner = missing[self._string].sum(1)[self._effects.push]
-        return np.minimum(missing[self._target] + missing[self._suspended] + inner, _FAR)
+        opening, target, suspended, push = self._opening
+        return opening, np.minimum(missing[target] + missing[suspended] + missing[self._string].sum(1)[push], _FAR)
 
     def total(self, kind: int) -> int:
         """Sum of the weights of a kind of frame's required keys."""
@@ -260,10 +274,12 @@ class SetCosts:
         cannot come); as to needs, what the frame needs anyway."""
         weights = np.bincount(self._key_kind, self.weight, len(self._sets.required))
         far = costs & (weights >= _FAR)
-        values[self._fixed] = np.where(far[self._own_kind[self._fixed]], _FAR, int(costs))
+        values[self._fixed] = np.where(far[self._own_kind[self._fixed]], _FAR, int(costs)) if far.any() else int(costs)
 
     def raised(self, needs: np.ndarray) -> np.ndarray:
         """Needs of places with those of their frames' required keys."""
+        if not self.floor.any():
+            return needs
         return np.where(needs < _FAR, np.maximum(needs, self.floor[self._own_kind]), needs)
 
     def settle_needs(self, effect_needs: Callable[[np.ndarray], np.ndarray], need: np.ndarray) -> bool:
