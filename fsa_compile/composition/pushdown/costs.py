@@ -35,7 +35,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts
+from fsa_compile.arrays.integers import distinct, exampled, firsts
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import END_HERE, ByteMachine

@@ -168,7 +168,7 @@ class SetCosts:
         suspended = np.zeros(len(effects.target), np.int64)
         for e in begins.nonzero()[0].tolist():
             suspended[e] = lack(int(suspends[e]), int(self._of.guard[e]))
-        opening = ((target > 0) | (suspended > 0) | (string.any(1)[effects.push])).nonzero()[0]
+        opening = ((target > 0) | (suspended > 0) | (string.max(1) > 0)[effects.push]).nonzero()[0]
         self._string, self._opening = string, (opening, target[opening], suspended[opening], effects.push[opening])
         pairs = [(i, self._key_number[kind, bit]) for (kind, missing), i in lacking.items() for bit in _bits(missing)]
         self._lacks, self._lacked = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -232,8 +232,9 @@ class SetCosts:
         ending = np.zeros(self._num_places, bool)
         ending[rows[0][role == _COSTS]] = True
         chosen = (role == _COSTS) | (role == _GOING_ON) & ~ending[rows[0]]  # the object cannot end yet
-        self.pairs = Pairs(*(np.concatenate((a, b[chosen])) for a, b in zip(free, rows)))
-        self._wanted, self._checked = (Pairs(*(column[role == kind] for column in rows)) for kind in (_WANTED, _CHECKED))
+        columns = [np.concatenate((a, b[chosen])) for a, b in zip(free, rows)]
+        self.pairs = Pairs(columns[0], columns[1], columns[2])
+        self._wanted, self._checked = (Pairs(*[column[role == kind] for column in rows]) for kind in (_WANTED, _CHECKED))
 
     def _situation(self, c: int, e: int) -> tuple[bool, list[tuple[int, int]]]:
         """Whether a place's value is agreed on, and the cases in which an effect at a control counts, by their roles."""

@@ -10,6 +10,7 @@ from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.tokens.subtrees import kinds_read
+from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.memo import remember
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -55,6 +56,16 @@ def trie_with(tables: VocabularyTables, specials: tuple[int, ...]) -> Trie:
         end=size,
     )
     return remember(tables, ("trie", specials), trie)
+
+
+def check_specials(machine: ByteMachine, tables: VocabularyTables) -> None:
+    """Raises `ConstraintError` where a special token of a machine is also text, ends the text, or does not exist."""
+    for token in machine.specials:
+        if not 0 <= token < tables.vocab_size or tables.length[token] > 0 or token in tables.stop_ids:
+            raise ConstraintError(
+                f"token {token} cannot stand in a grammar as a special token: it is text, ends the text, or does not exist",
+                fix="Write text as a string, and leave the end of the text to the constraint.",
+            )
 
 
 class Items(NamedTuple):

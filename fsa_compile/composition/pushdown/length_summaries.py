@@ -141,7 +141,7 @@ def measured(parts: Parts, links: tuple[np.ndarray, ...], measure: Measure, tabl
     of_part = np.concatenate((np.arange(len(listed)), len(listed) + parts.row[wide]))
     which, piece = ranges(first[of_part], first[of_part + 1])
     part = np.concatenate((listed, wide))[which]
-    owner, which = _owners(parts.owner[part], links, len(measure.potential))
+    owner, which = with_callers(parts.owner[part], links, len(measure.potential))
     part, piece = part[which], piece[which]
     added = measure.added(owner, parts.target[part], pair[begin[piece]] % longest, parts.count[part])
     kept = measure.fits(added)
@@ -161,7 +161,7 @@ def measured(parts: Parts, links: tuple[np.ndarray, ...], measure: Measure, tabl
     )
 
 
-def _owners(owner: np.ndarray, links: tuple[np.ndarray, ...], controls: int) -> tuple[np.ndarray, np.ndarray]:
+def with_callers(owner: np.ndarray, links: tuple[np.ndarray, ...], controls: int) -> tuple[np.ndarray, np.ndarray]:
     """(control, index) of every owner; a run stands for all controls that it is linked to."""
     run, caller = links[:2]
     order = order_of(run)

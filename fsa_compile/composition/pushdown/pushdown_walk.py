@@ -34,6 +34,7 @@ from fsa_compile.arrays.integers import distinct, exampled, numbered, occupied, 
 from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
+from fsa_compile.composition.pushdown import items as walk_items
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.class_entries import Entries
 from fsa_compile.composition.pushdown.counter_classes import Classes, Registers, TokenCounts
@@ -42,13 +43,13 @@ from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike
 from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
 from fsa_compile.composition.pushdown.links import Links, called_alike
 from fsa_compile.composition.pushdown.return_nodes import InnerNodes
+from fsa_compile.composition.pushdown.shifted_leaves import shift_of
 from fsa_compile.composition.pushdown.summaries import LeafProcedure, Summary, UsedSummaries, leaf_procedures_of
 from fsa_compile.composition.regular.trie_walk import with_aliases
 from fsa_compile.composition.tokens.class_walk import Entered, TokenSet
 from fsa_compile.composition.tokens.pruned import CutTrie, Nodes, cut_trie
 from fsa_compile.composition.tokens.subtrees import subtrees_of
 from fsa_compile.composition.tokens.token_sets import parts_of
-from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -70,7 +71,7 @@ def walk_machine(machine: ByteMachine, tables: VocabularyTables, limits: Compile
       ConstraintError: a special token is also text or an end-of-text id; one token can pop any number of cells.
       LimitError: too many nodes, out of time or memory.
     """
-    _check_specials(machine, tables)
+    walk_items.check_specials(machine, tables)
     registers = Registers(machine)
     most = np.zeros(len(registers.low), np.int64)
     while True:
@@ -81,29 +82,24 @@ def walk_machine(machine: ByteMachine, tables: VocabularyTables, limits: Compile
         most = walk.most  # an inner node counts further than any control: its registers need more classes
 
 
-def _check_specials(machine: ByteMachine, tables: VocabularyTables) -> None:
-    for token in machine.specials:
-        if not 0 <= token < tables.vocab_size or tables.length[token] > 0 or token in tables.stop_ids:
-            raise ConstraintError(
-                f"token {token} cannot stand in a grammar as a special token: it is text, ends the text, or does not exist",
-                fix="Write text as a string, and leave the end of the text to the constraint.",
-            )
-
-
 def summarize(machine: ByteMachine, size: int, tables: VocabularyTables, limits: CompileLimits, deadline: Deadline) -> Summary:
     """Walks the machine of a leaf, whose first controls belong to it; raises what `walk_machine` does."""
-    measure = measure_of(machine, size)
+    measure, none = measure_of(machine, size), np.zeros(0, np.int64)
     walked = machine if measure is None else measure.machine
     registers = Registers(walked)
     walk = Walk(walked, tables, registers, registers.low * 0, limits, deadline, whole=False)
     if measure is None:
-        return walk.leaf(size)
+        shift = shift_of(machine, size, tables)
+        if shift is None:
+            return walk.leaf(size)
+        walk.shares, walk.skipped = False, shift.control
+        found = walk.leaf(size)
+        return Summary(shift.parts(found.parts, found.links), (none,) * 4, shift.leaving(found.leaving), size, 0)
     walk.shares = False
     found = walk.leaf(size)
     leaving = Items(*found.leaving)
     added = measure.added(leaving.owner, leaving.control, walk.depth(leaving.node) - 1, leaving.begun)
     leaving = leaving._replace(begun=added).at(measure.fits(added))
-    none = np.zeros(0, np.int64)
     return Summary(measured(found.parts, found.links, measure, tables), (none,) * 4, tuple(leaving), size, 0)
 
 
@@ -150,6 +146,7 @@ class Walk:
                 apart = np.append(self.derived.node, self.by_token.counted.nonzero()[0])
                 leaves = leaf_procedures_of(machine, apart, distinct(self.derived.base), tables, walk, self.derived.wide)
         self.leaves, self.shares = UsedSummaries(machine, leaves), True
+        self.skipped = self.derived.node
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: CutTrie | None = None
         self.found: Entered | None = None
@@ -266,7 +263,7 @@ class Walk:
         root = np.arange(trie.first[0], trie.first[0] + trie.children[0])
         first = np.concatenate([root, np.arange(trie.end + 1, len(trie.first))])
         live = (machine.action > 0).take(machine.byte_class[trie.symbol[first]], axis=1)
-        live[self.derived.node] = False
+        live[self.skipped] = False
         self.leaves.known(live[:, : len(root)], trie.symbol[root])
         control, at = occupied(live)
         owner, node, inside = self.derived.seed
