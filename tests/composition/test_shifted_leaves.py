@@ -38,7 +38,7 @@ _SCHEMAS: dict[str, tuple[Any, bool]] = {
 def vocabulary() -> Vocabulary:
     texts = [x * n + end for x in ("a", "é", "Z", r"\n", r"\u00") for n in (1, 2, 5, 7) for end in ("", "@", '"', '","b', "a-7", '"}')]
     letters = [x.encode() for x in "abcdefghijklmnopqrstuvwxyz"]
-    tokens = [bytes([b]) for b in range(256)] + [text.encode()[:16] for text in dict.fromkeys(texts)] + [b"\x82\xacx"]
+    tokens = [bytes([b]) for b in range(256)] + [text.encode()[:16] for text in dict.fromkeys(texts)] + [b"\x82\xacx", b"a" * 15 + b'"']
     tokens += [*(a + b for a in letters for b in letters), b""]
     return Vocabulary.from_tokens(tokens, stop_ids=[len(tokens) - 1])
 
