@@ -254,18 +254,35 @@ def _walk_in_chunks(
 ) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
     """`walk_strings` over bounded numbers of entries at a time."""
     size = max(1, _CHUNK // max(1, token_classes.num_strings))
+    states, steps, entries = _met(steps, entries)
     powers = powers_of(token_classes, steps, deadline)
     if size >= len(entries):
-        return walk_strings(token_classes, steps, powers, entries)
+        (who, string, reached), told_apart = walk_strings(token_classes, steps, powers, entries)
+        return (who, string, states[reached]), told_apart
     read, apart, kept = [], [], 0
     for at in range(0, len(entries), size):
         deadline.check(_DOING)
         (who, string, reached), (apart_who, apart_string) = walk_strings(token_classes, steps, powers, entries[at : at + size])
-        read.append((who + at, string, reached))
+        read.append((who + at, string, states[reached]))
         apart.append((apart_who + at, apart_string))
         kept += len(who) + len(apart_who)
         deadline.check_bytes(kept * _SHARE_BYTES, _DOING)
     return tuple(map(np.concatenate, zip(*read))), tuple(map(np.concatenate, zip(*apart)))
+
+
+def _met(steps: np.ndarray, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(the states that symbols lead to from entries, ascending; steps and entries, in the numbers of these). Most walks of a
+    large machine meet few of its states. The first state and the last are among them, whatever leads there."""
+    met = np.zeros(len(steps), bool)
+    met[[0, -1]] = met[entries] = True
+    new = entries
+    while len(new):
+        there = distinct(steps[new].ravel())
+        new = there[~met[there]]
+        met[new] = True
+    states = met.nonzero()[0]
+    number = met.cumsum() - 1
+    return states, number[steps[states]], number[entries]
 
 
 class _Shares:
