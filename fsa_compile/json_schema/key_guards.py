@@ -76,13 +76,20 @@ class KeyGuards:
         todo = list(firsts)
         while todo:
             control = todo.pop()
+            own = out[control]
             for target in self._following(control):
-                bit = max(c.key_ends.get(target, -1), c.value_ends.get((control, target), -1))
-                came = out[control] | (1 << bit if bit >= 0 else 0)
-                if came & ~out.get(target, 0) or target not in out:
-                    out[target] = out.get(target, 0) | came
+                bit = self._read(control, target)
+                came, known = own | 1 << bit if bit >= 0 else own, out.get(target)
+                if known is None or came & ~known:
+                    out[target] = came if known is None else known | came
                     todo.append(target)
         return out
+
+    def _read(self, control: int, target: int) -> int:
+        """The bit of the key or element that has been read after a move, -1 for none."""
+        c = self._controls
+        bit = c.key_ends.get(target, -1)
+        return max(bit, c.value_ends.get((control, target), -1)) if c.value_ends else bit
 
     def _find_counts(self, firsts: list[int]) -> dict[int, int]:
         """The most keys that may have come of those that are not required, by control."""
@@ -95,12 +102,13 @@ class KeyGuards:
                 continue  # the set no longer matters
             required = c.required[self.kind[control] - 1]
             for target in self._following(control):
-                bit = max(c.key_ends.get(target, -1), c.value_ends.get((control, target), -1))
-                spare = (self._came[target] & ~required).bit_count()
-                count = min(out[control] + (bit >= 0 and not required >> bit & 1), spare)
-                if count > out.get(target, -1):
-                    out[target] = count
-                    todo.append(target)
+                bit, known = self._read(control, target), out.get(target, -1)
+                count = out[control] + (bit >= 0 and not required >> bit & 1)
+                if count > known:
+                    count = min(count, (self._came[target] & ~required).bit_count())
+                    if count > known:
+                        out[target] = count
+                        todo.append(target)
         return out
 
     def _is_new(self, control: int, bit: int) -> bool:
@@ -147,7 +155,8 @@ class KeyGuards:
         """Controls of the same frame that come next."""
         c, out = self._controls, self._next.get(control)
         if out is None:
-            moves = {target for _, _, target in c.moves[control]}
+            moves: Iterable[int] = [target for _, _, target in c.moves[control]]
+            moves = moves if len(moves) < 2 else set(moves)
             out = [target for target in moves if self._outcomes[target] and not c.outcome[target]]
             for symbol, _ in c.calls.get(control, ()):
                 out += [target for target in c.symbols[symbol].values() if self._outcomes[target]]
