@@ -64,14 +64,19 @@ class Roles:
                 return label[1]
         if (found := self._number.get(labels)) is not None:
             return found
-        named = [label for label in labels if isinstance(label, tuple)]
-        within = {label[1] for label in named if len(label) == 2}
-        behind = {label[1] for label in named if len(label) == 3}
-        text = [label for label in labels if isinstance(label, Answer)]
-        outside = any(label != END and not isinstance(label, tuple) for label in labels)
+        within, behind, text, outside, lead = set[bytes](), set[bytes](), list[Answer](), False, False
+        for label in labels:
+            if isinstance(label, tuple):
+                (within if len(label) == 2 else behind).add(label[1])
+                lead = lead or isinstance(label[0], Answer)
+            elif isinstance(label, str):
+                return None
+            elif label != END:
+                outside, lead = True, lead or isinstance(label, (Answer, Before))
+                text += [label] if isinstance(label, Answer) else []
         if len(within) > 1 or len(behind) > 1 or (behind and (outside or (within and within != behind))):
             return None
-        if any(isinstance(label, str) for label in labels) or (text and len(labels - {END}) > 1):
+        if text and len(labels - {END}) > 1:
             return None
         if behind and not within:
             return behind.pop()
@@ -79,7 +84,7 @@ class Roles:
             labels = frozenset(label for label in labels if not isinstance(label, tuple) or len(label) == 2)
         found = self._number.get(labels)
         if found is None:
-            begun, is_certain = self._begun(labels)
+            begun, is_certain = self._begun(labels) if lead else (None, True)
             if not is_certain:
                 return None
             found = self._number[labels] = len(self.prefix)

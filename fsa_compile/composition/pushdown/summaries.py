@@ -4,7 +4,8 @@ A *leaf procedure* (a leaf, for short) is a set of controls that do not call. Wh
 nothing else; where a token leaves it, by a return or for a control outside, the walk of the whole machine goes on. So the leaf is
 walked as a machine of its own in which every byte that it does not read itself is a return, and the result is kept under a hash
 of its moves. Leaves that count are walked once for all bounds: registers only grow, so a bound forbids what ends above it.
-Those that count characters in a bounded shape are walked without their register (`length_summaries`).
+Those that count characters in a bounded shape are walked without their register (`length_summaries`), and of states that do the
+same, up to a shift, one is walked (`shifted_leaves`).
 """
 
 from __future__ import annotations
