@@ -18,7 +18,7 @@ from fsa_compile.arrays.ranges import joined, segment_sizes, segment_starts
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import longest_path
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.composition.pushdown.budget_levels import Grid
+from fsa_compile.composition.tokens.budget_levels import Grid
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.formats.answer_leads import TOKEN_BITS, Rows, called_tokens, with_text
 from fsa_compile.formats.known_parts import NO_ROLE, Part, Roles

@@ -71,7 +71,6 @@ class KeyGuards:
 
     def _find_came(self, firsts: list[int]) -> dict[int, int]:
         """The keys that may have come, by control of a frame with a set, from the controls where such frames begin."""
-        c = self._controls
         out = dict.fromkeys(firsts, 0)
         todo = list(firsts)
         while todo:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fsa_compile.composition.pushdown.budget_levels import Grid
+from fsa_compile.composition.tokens.budget_levels import Grid
 
 
 @pytest.mark.parametrize("fewest", [4, 16])

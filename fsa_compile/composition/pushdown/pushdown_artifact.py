@@ -17,7 +17,6 @@ from fsa_compile.artifact.effects import arc_effects
 from fsa_compile.artifact.stored_arrays import LEAST_BYTES, TokenSets, is_smaller, stored_arcs
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
-from fsa_compile.composition.pushdown.budget_levels import Grid
 from fsa_compile.composition.pushdown.costs import Costs, costs_of
 from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guard_arrays import SetLayout
@@ -28,6 +27,7 @@ from fsa_compile.composition.pushdown.spelling import bytes_not_alone, check_bou
 from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
 from fsa_compile.composition.regular.regular_artifact import unspellable
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
+from fsa_compile.composition.tokens.budget_levels import Grid
 from fsa_compile.composition.tokens.class_walk import NARROW
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.errors import ConstraintError, NoBoundError
