@@ -154,9 +154,9 @@ class KeyGuards:
         """Controls of the same frame that come next."""
         c, out = self._controls, self._next.get(control)
         if out is None:
-            moves: Iterable[int] = [target for _, _, target in c.moves[control]]
-            moves = moves if len(moves) < 2 else set(moves)
-            out = [target for target in moves if self._outcomes[target] and not c.outcome[target]]
+            moves = [target for _, _, target in c.moves[control]]
+            some = moves if len(moves) < 2 else set(moves)
+            out = [target for target in some if self._outcomes[target] and not c.outcome[target]]
             for symbol, _ in c.calls.get(control, ()):
                 out += [target for target in c.symbols[symbol].values() if self._outcomes[target]]
             self._next[control] = out
