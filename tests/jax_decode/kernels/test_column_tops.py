@@ -12,8 +12,8 @@ from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.planes import LOWEST, NEVER
 from jax_decode.kernels.row_layout import words_for
 from jax_decode.sampling.by_tops import _by_tops, _cut_and_summed_plainly
+from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.samplers import MinP, TopK, TopP
-from jax_decode.sampling.truncation import Allowed
 from tests.jax_decode.kernels.test_one_pass import example, noise_of
 
 SAMPLERS = [TopK(1, None), TopK(20, None), TopP(np.float32(0.4), None), TopP(np.float32(0.95), None), TopP(np.float32(1), None)]

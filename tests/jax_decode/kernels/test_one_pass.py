@@ -14,10 +14,12 @@ from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.noise import key_words
 from jax_decode.kernels.planes import NEVER, allowed_logits, column_max, planes
 from jax_decode.kernels.row_layout import pack_planes, words_for
+from jax_decode.sampling.choices import Allowed, best_logit
+from jax_decode.sampling.mass_search import ByLogit
 from jax_decode.sampling.samplers import Categorical, TopK
 from jax_decode.sampling.sampling import sample
 from jax_decode.sampling.summary import Noise, _fused, in_one_pass, in_one_pass_of_gpu
-from jax_decode.sampling.truncation import Allowed, _best, _over_kernel, _over_scaled, _Tokens
+from jax_decode.sampling.top_p import _over_kernel, _over_scaled
 
 KERNELS = [in_one_pass, in_one_pass_of_gpu]
 SHAPES = [(9, 5000, jnp.float32), (1, 130, jnp.float32), (17, 4096, jnp.bfloat16)]
@@ -152,8 +154,8 @@ def test_a_search_for_a_border_sees_the_same_masses(masked, scale, monkeypatch):
     logits, _, words = example(batch, width, jnp.float32)
     allowed = Allowed(jnp.minimum(logits, 9.0), words if masked else None, None, Columns(words_for(width)), None)
     inverse = None if scale is None else jnp.full((batch, 1), scale)
-    base, listed = _best(allowed, inverse), jnp.full((batch, 2), NEVER)
-    searches = [_Tokens(over(allowed, inverse, base), listed, base, None) for over in (_over_kernel, _over_scaled)]
+    base, listed = best_logit(allowed, inverse), jnp.full((batch, 2), NEVER)
+    searches = [ByLogit(over(allowed, inverse, base), listed, base, None) for over in (_over_kernel, _over_scaled)]
     for low, high in ((-3e38, 4.0), (-1.0, 1.0), (0.5, 0.5)):
         ends = [to_order(jnp.full(batch, x, jnp.float32)) for x in (low, high)]
         mine, other = (search.mass(*ends) for search in searches)
