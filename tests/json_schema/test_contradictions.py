@@ -43,14 +43,16 @@ def test_branches_that_hold_together_are_judged_right(key_order, exhaustive, mon
         branches = [_random_object(rng) for _ in range(rng.randint(3, 5))]
         tagged = [{"properties": {"v": below, "t": {"enum": [i, i + 1]}}} for i, below in enumerate(branches)]
         schema = {"type": "object", rng.choice(["oneOf", "anyOf"]): tagged, "required": ["v", "t"]}
-        judge = jsonschema.Draft202012Validator(schema)
+        judge, named = jsonschema.Draft202012Validator(schema), {key for branch in branches for key in branch["properties"]}
         try:
             machine = schema_machine(schema, options=SchemaOptions(key_order=key_order))  # type: ignore[arg-type]
         except UnsatisfiableSchemaError:
             machine = None
         for value, tag in itertools.product(OBJECTS, range(6)):
             valid = judge.is_valid({"v": value, "t": tag})
-            orders = itertools.permutations(value.items()) if key_order == "declared" else [value.items()]
+            # Of keys that no branch names, what shows against a branch stands last (`docs/limits.md`).
+            some = key_order == "declared" or len(value.keys() - named) > 1
+            orders = itertools.permutations(value.items()) if some else [value.items()]
             texts = [json.dumps({"v": dict(order), "t": tag}).encode() for order in orders]
             accepted = machine is not None and any(map(machine.accepts, texts))
             assert accepted == valid, (schema, value, tag)
