@@ -344,10 +344,11 @@ def in_memory(
     """
     noise, inverse = rows.noise, rows.inverse
     of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
-    find = None if cut_off is None else cut_off.threshold
 
-    def of_block(logits: jax.Array, words: Any, noise: Any, threshold: Any, own: Any, *rest: Any) -> dict[str, jax.Array]:
-        return _of_block(num_words, with_raw, own if of_rows else inverse, logits, words, noise, threshold, find, *rest)
+    def of_block(logits: jax.Array, words: Any, noise: Any, threshold: Any, own: Any, *found: Any) -> dict[str, jax.Array]:
+        of_these = Rows(noise, own if of_rows else inverse, threshold)
+        cut_these = None if cut_off is None else CutInMemory(cut_off.threshold, *found)
+        return _of_block(num_words, with_raw, logits, words, of_these, cut_these)
 
     rest = () if cut_off is None else (cut_off.best, cut_off.rows)
     kept = by_blocks(of_block, logits, words, noise, rows.threshold, inverse if of_rows else None, *rest)
@@ -376,35 +377,27 @@ def in_memory(
 
 
 def _of_block(
-    num_words: int,
-    with_raw: bool,
-    inverse: jax.Array | None,
-    logits: jax.Array,
-    words: jax.Array | None,
-    noise: Noise | None,
-    threshold: jax.Array | None,
-    find: Callable[..., jax.Array] | None = None,
-    best: jax.Array | None = None,
-    own: Any = None,
+    num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array | None, rows: Rows, cut_off: CutInMemory | None
 ) -> dict[str, jax.Array]:
     """Of every column of some rows, [n, W] each: sums of exponentials, the best allowed logit, the log-mass of what is drawn."""
+    noise, inverse, threshold = rows
     x = clean(logits)
-    if noise is None or threshold is not None or inverse is not None or find is not None:
+    if noise is None or threshold is not None or inverse is not None or cut_off is not None:
         x = jax.lax.optimization_barrier(x)
-    base = None if best is None else finite(best)[:, None]
-    e = jnp.exp(x if base is None or inverse is not None else x - base)
+    e = jnp.exp(x if cut_off is None or inverse is not None else x - finite(cut_off.best)[:, None])
     e = jax.lax.optimization_barrier(e)  # else one loop over every plane, compiled and launched each
     kept = {"allowed": _added(cut(e, words, num_words, 0.0))}
     if words is not None and with_raw:
         kept["raw"] = _added(cut(e, None, num_words, 0.0))
     if noise is None:
         kept["top"] = functools.reduce(jnp.maximum, cut(x, words, num_words, NEVER))
-    elif find is not None and base is not None:
-        y, z = x, e
+    elif cut_off is not None:
+        y, z, base = x, e, finite(cut_off.best)[:, None]
         if inverse is not None:
             y = scaled(x, inverse)
             y, z = jax.lax.optimization_barrier((y, jnp.exp(y - base)))
-        kept["threshold"] = find(logits, words, inverse, in_planes(z, words, num_words), best, own)
+        exps = in_planes(z, words, num_words)
+        kept["threshold"] = cut_off.threshold(logits, words, inverse, exps, cut_off.best, cut_off.rows)
         kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, z, words, num_words))
     elif inverse is not None:
         kept["drawn"] = _scaled_masses(num_words, x, words, inverse, threshold)

@@ -11,6 +11,7 @@ refused. All are settled by joining the terminal to one regular expression.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
 from fsa_compile.errors import LimitError, PatternError
@@ -350,15 +351,15 @@ class _Terminals:
         return pattern
 
 
-def _below(tree: Node) -> list[Node]:
-    """A node and all nodes in it, but not those inside conditions."""
+def _below(tree: Node, chosen: Callable[[list[Node]], Iterable[Node]] = iter) -> list[Node]:
+    """A node and all nodes in it, but not those inside conditions; of the items of a sequence those that are chosen."""
     out, todo = [], [tree]
     while todo:
         node = todo.pop()
         out.append(node)
         match node:
             case Concat(items=items):
-                todo += items
+                todo += chosen(items)
             case Alternate(branches=branches):
                 todo += branches
             case Loop(item=item) | Atomic(item=item):
@@ -386,21 +387,14 @@ def _soonest(tree: Node) -> bool:
 
 def _edge(tree: Node, *, leading: bool) -> list[Node]:
     """All nodes that may stand at the beginning (or else the end) of a match."""
-    out, todo = [], [tree]
-    while todo:
-        node = todo.pop()
-        out.append(node)
-        match node:
-            case Concat(items=items):
-                for item in items if leading else reversed(items):
-                    todo.append(item)
-                    if widths(item)[0]:
-                        break
-            case Alternate(branches=branches):
-                todo += branches
-            case Loop(item=item) | Atomic(item=item):
-                todo.append(item)
-    return out
+
+    def outermost(items: list[Node]) -> Iterator[Node]:
+        for item in items if leading else reversed(items):
+            yield item
+            if widths(item)[0]:
+                return
+
+    return _below(tree, outermost)
 
 
 def _condition_at_edge(tree: Node, *, leading: bool) -> bool:
