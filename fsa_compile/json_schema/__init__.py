@@ -221,7 +221,7 @@ class _Build:
         self._parts = (controls, speller, scalars, derivatives, frames)
         self._end = controls.new()
         try:
-            self._call = frames.call([(keywords.value(document.root), self._end)], "value")
+            self._call = frames.call(keywords.value(document.root), self._end, "value")
             controls.finish()
         except BaseException:
             self.release()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import abc
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from fsa_compile.json_schema.atoms import Found, Members, Names
+from fsa_compile.json_schema.atoms import ARRAY, OBJECT, Contains, Count, Found, Items, Members, Names, Once
 from fsa_compile.json_schema.decision_diagrams import Decisions
-from fsa_compile.json_schema.derivatives import Derivatives
+from fsa_compile.json_schema.derivatives import Case, Derivatives
 from fsa_compile.json_schema.documents import Document
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClasses
 from fsa_compile.json_schema.keywords import Keywords
@@ -17,19 +17,108 @@ from fsa_compile.json_schema.machine_builder import Bounds, Controls, Moves
 from fsa_compile.json_schema.scalars import Scalars
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.string_spelling import QUOTE, Speller, encoded, is_plain
-from fsa_compile.json_schema.values import Value, Values
+from fsa_compile.json_schema.values import Meets, Value, Values
 
 _COMMA, _COLON, _SPACE, _NEWLINE = b",: \n"
 _CLOSE_OBJECT = ord("}")
 _INDENTED = 1 << 7
 """Outcome of white space, above those of values and below those of counted frames, in which white space may stand."""
+_COUNTING = frozenset(("minProperties", "maxProperties"))
+_OF_OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties")
+_REFERRING = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
+_OTHERS, _REFERENCE = "others", "reference"
+
+
+class Repetitions:
+    """Finds the outcomes of values that repeated keys leave open.
+
+    Keys that the schema does not name may be written again, and a reader keeps the last. Where the value of such a key shows
+    something and another one follows, both may be one key. Then it is not sure to which of several cases the object belongs,
+    and what is left of the container around it is what is left in all of them.
+
+    Args:
+      most: cases of one member.
+    """
+
+    def __init__(self, document: Document, decisions: Decisions, keywords: Keywords, most: int) -> None:
+        self._document, self._decisions, self._keywords, self._most = document, decisions, keywords, most
+        self._known: dict[int, frozenset[str]] = {}
+
+    def meets(self, values: list[Value], left: dict[int, int], control: Callable[[int], int]) -> Meets:
+        """What pairs of cases have in common.
+
+        Args:
+          values: of the cases.
+          left: the container's formula after each case, by the control that goes on with it, in the order of the cases. Added are
+            those that go on after values which might belong to several cases.
+          control: the control that goes on with a formula; 0 where nothing can follow.
+        """
+        pairs: dict[tuple[int, int], int] = {}
+        formulas, number = list(left.values()), {at: i for i, at in enumerate(left)}
+        for kind in (ARRAY, OBJECT):
+            open_cases = [i for i, value in enumerate(values) if value.formulas[kind]]
+            if len(open_cases) < 2 or not any(self._may_be_unsure(kind, values[i].formulas[kind]) for i in open_cases):
+                continue
+            for count, last in enumerate(open_cases):  # which grow
+                for other in open_cases[:count]:
+                    pair = min(other, last), max(other, last)
+                    formula = self._decisions.agreed(formulas[other], formulas[last])
+                    at = control(formula) if formula else 0
+                    if not at or (at not in number and len(number) == self._most):
+                        continue
+                    if at not in number:
+                        number[at] = len(number)
+                        left[at] = formula
+                        formulas.append(formula)
+                    pairs[pair] = number[at]
+                    if number[at] not in open_cases:
+                        open_cases.append(number[at])
+        return tuple([(i, j, k) for (i, j), k in sorted(pairs.items())])
+
+    def _may_be_unsure(self, kind: int, formula: int) -> bool:
+        """Whether a repeated key might take back what has shown about arrays or objects; True where that is not plain."""
+        d, k = self._decisions, self._keywords
+        below: list[int] = []
+        for v in d.support(formula):
+            atom = d.atoms[v]
+            if isinstance(atom, Members):
+                table = k.tables[atom.table]
+                below += table.properties.values()
+                if table.patterns or not (k.accepts_anything(table.additional) or k.accepts_nothing(table.additional)):
+                    return True
+            elif isinstance(atom, Items):
+                below += [*atom.prefix, atom.rest]
+            elif isinstance(atom, (Contains, Once)):
+                below.append(atom.schema)
+            elif isinstance(atom, Count) and kind == OBJECT:
+                return True
+        return any(self._speaks_of_others(k.text(number)) for number in below)
+
+    def _speaks_of_others(self, schema: Any) -> bool:
+        """Whether a subschema, or a document that it refers to, counts keys or asks for anything under those without a name."""
+        found = self._found_in(schema)
+        return _OTHERS in found or (_REFERENCE in found and _OTHERS in self._found_in(self._document.root))
+
+    def _found_in(self, part: Any) -> frozenset[str]:
+        """Which of both a part of a schema holds at any depth."""
+        if not isinstance(part, (dict, list)):
+            return frozenset()
+        found = self._known.get(id(part))
+        if found is None:
+            found = frozenset().union(*map(self._found_in, part.values() if isinstance(part, dict) else part))
+            if isinstance(part, dict):
+                asks = any(isinstance(part.get(name), dict) and part[name] for name in _OF_OTHERS)
+                found |= {_OTHERS} if asks or not _COUNTING.isdisjoint(part) else frozenset()
+                found |= {_REFERENCE} if not _REFERRING.isdisjoint(part) else frozenset()
+            self._known[id(part)] = found
+        return found
 
 
 class Attempts:
     """What the attempts to build one machine have in common: numbers of formulas and orders mean the same in all of them.
 
     Attributes:
-      decisions, values, keywords: of the document.
+      decisions, values, keywords, repetitions: of the document.
       orders: numbers of the orders of keys.
       dead: array and object states known to lead nowhere, by their key; they are treated as false.
     """
@@ -38,6 +127,7 @@ class Attempts:
         self.decisions = Decisions(options.max_formula)
         self.values = Values(self.decisions, options.max_orders, apart=apart)
         self.keywords = Keywords(document, self.decisions, self.values, options)
+        self.repetitions = Repetitions(document, self.decisions, self.keywords, options.max_outcomes)
         self.orders: dict[Any, int] = {}
         self.dead: set[Any] = set()
 
@@ -54,7 +144,7 @@ class Attempts:
 
     def release(self) -> None:
         """Empties the parts, which know each other, for the sake of Python's cycle collector."""
-        for part in (self.decisions, self.values, self.keywords):
+        for part in (self.decisions, self.values, self.keywords, self.repetitions):
             vars(part).clear()
 
 
@@ -82,6 +172,7 @@ class ContainerBase(abc.ABC):
         self._controls, self._speller, self._scalars = controls, speller, scalars
         self._decisions, self._values, self._keywords = attempts.decisions, attempts.values, attempts.keywords
         self._derivatives, self._options, self._dead = derivatives, options, attempts.dead
+        self._repetitions = attempts.repetitions
         self.classes = KeyClasses(self._decisions, scalars, options)
         self._newline = 0
         self._looked_at = 0  # number of variables that were searched for conditions on keys
@@ -92,26 +183,36 @@ class ContainerBase(abc.ABC):
     def entry(self, value: Value) -> int:
         """The control that reads a value from its first byte; it ends with the value's outcome."""
 
-    def call(self, cases: Sequence[tuple[Value, int]], name: str = "") -> tuple[int, int] | None:
-        """The stack symbol and entry that read a value and go on where its case says.
+    def call_member(self, cases: Iterable[Case], control: Callable[[int], int], name: str) -> tuple[int, int] | None:
+        """The stack symbol and entry that read a member of a container and go on with what is left of its formula.
 
         Args:
-          cases: disjoint languages, each with the control to return to.
-          name: what the value is called, for people.
+          cases: what is left, with the values that leave it.
+          control: the control that goes on with a formula; 0 where nothing can follow.
+          name: what the member is called, for people.
 
         Returns:
           None when no value belongs to any case.
         """
-        if len(cases) == 1:
-            (value, control), = cases
-            returns: tuple[tuple[int, int], ...] = ((1, control),) if any(value.formulas) else ()
-        else:
-            first, value = self._values.classify([condition for condition, _ in cases])
-            used = set[int]()
-            for formula in value.formulas:
-                used |= self._decisions.leaves(formula)
-            returns = tuple((first + i, control) for i, (_, control) in enumerate(cases) if first + i in used)
+        values: dict[int, Value] = {}
+        left: dict[int, int] = {}
+        for formula, condition in cases:
+            if at := control(formula):
+                known = values.get(at)
+                values[at] = condition if known is None else self._values.any_of([known, condition])
+                left.setdefault(at, formula)
+        if len(values) == 1:
+            (at, value), = values.items()
+            return self.call(value, at, name)
+        meets = self._repetitions.meets(list(values.values()), left, control)
+        first, value = self._values.classify(list(values.values()), meets)
+        used = {first + k for _, _, k in meets}.union(*map(self._decisions.leaves, value.formulas))
+        returns = tuple((first + i, at) for i, at in enumerate(left) if first + i in used)
         return (self._controls.symbol(returns, name), self.entry(value)) if returns else None
+
+    def call(self, value: Value, control: int, name: str) -> tuple[int, int] | None:
+        """The stack symbol and entry that read a value and go on as a control; None where there is no such value."""
+        return (self._controls.symbol(((1, control),), name), self.entry(value)) if any(value.formulas) else None
 
     # what other ways to write objects replace
 
@@ -136,10 +237,6 @@ class ContainerBase(abc.ABC):
     def both(self, a: Value, b: Value) -> Value:
         """The values in a and in b."""
         return self._values.both(a, b)
-
-    def either(self, a: Value, b: Value) -> Value:
-        """The values in a or in b."""
-        return self._values.any_of([a, b])
 
     def after_comma(self, control: int, bounds: Bounds | None = None) -> int:
         """What stands after a comma: white space as the options have it, then the control.

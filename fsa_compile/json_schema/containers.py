@@ -118,7 +118,7 @@ class Frames(ContainerBase):
             if phase == "after":
                 if self._array_cases(formula):
                     moves.append((_COMMA, _COMMA, self.after_comma(self._array(formula, "next"))))
-            elif call := self.call([(c, self._array(g, "after")) for g, c in self._array_cases(formula)], "item"):
+            elif call := self.call_member(self._derivatives.array_step(formula), self._after_item, "item"):
                 controls.add_call(control, *call)
                 if phase == "first":
                     self.allow_newline(control, self._array(formula, "next"))
@@ -160,7 +160,7 @@ class Frames(ContainerBase):
             close = controls.new(bracket)
             self.allow_newline(close, controls.node(bracket))
             after, element = controls.new((), _IN_ARRAY, bounds), controls.new((), 0, bounds)
-            call = self.call([(case.condition, after) for case in self._array_cases(rest)], "item")
+            call = self.call_member(self._array_cases(rest), lambda _: after, "item")
             if call is None:
                 return
             controls.add_call(element, *call)
@@ -174,6 +174,9 @@ class Frames(ContainerBase):
                 self.allow_newline(control, indented)
 
         return controls.later(("counted array", rest, low, high), begin)
+
+    def _after_item(self, formula: int) -> int:
+        return 0 if ("array", formula) in self._dead else self._array(formula, "after")
 
     def _array_cases(self, formula: int) -> list[Case]:
         return [case for case in self._derivatives.array_step(formula) if ("array", case.formula) not in self._dead]
@@ -296,14 +299,13 @@ class Frames(ContainerBase):
         check_time("Building the byte machine of the schema")
         left = self._left(after)
         formula = self._derivatives.settle(formula, lambda k: k == key or k in left)
-        cases: dict[tuple[Place, int], Value] = {}
-        for g, condition in self._derivatives.object_step(formula, key, of_class.holds, left.__contains__):
-            state = self._feasible(after, g)
-            if state[1] and ("object", *state) not in self._dead:
-                known = cases.get(state)
-                cases[state] = condition if known is None else self._values.any_of([known, condition])
-        name = "other keys" if key is None else key
-        call = self.call([(condition, self._object(*state, "after")) for state, condition in cases.items()], name)
+        cases = self._derivatives.object_step(formula, key, of_class.holds, left.__contains__)
+
+        def control(formula: int) -> int:
+            state = self._feasible(after, formula)
+            return self._object(*state, "after") if state[1] and ("object", *state) not in self._dead else 0
+
+        call = self.call_member(cases, control, "other keys" if key is None else key)
         if call is None:
             return 0
         return self.before_value(after, self._controls.caller(*call))

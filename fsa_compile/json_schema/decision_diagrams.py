@@ -17,10 +17,16 @@ FIRST_NODE = 1 << 20
 
 
 class Decisions:
-    """A store of diagrams over atoms; atoms are ordered by their first use. `atoms`: atom of each variable."""
+    """A store of diagrams over atoms; atoms are ordered by their first use.
+
+    Attributes:
+      atoms: atom of each variable.
+      meets: what pairs of outcomes, the smaller first, have in common; pairs that are not here have nothing.
+    """
 
     def __init__(self, max_nodes: int) -> None:
         self.atoms: list[Hashable] = []
+        self.meets: dict[tuple[int, int], int] = {}
         self._max_nodes = max_nodes
         self._variable: dict[Hashable, int] = {}
         self._nodes: list[tuple[int, int, int]] = []
@@ -97,10 +103,12 @@ class Decisions:
         return self.choose(f, g, 0)
 
     def agreed(self, f: int, g: int) -> int:
-        """What f and g both say; 0 where they differ."""
-        if f == g or (f < FIRST_NODE and g < FIRST_NODE):
-            return f if f == g else 0
+        """What f and g both say; where they differ, what their outcomes have in common (`meets`), or 0."""
+        if f == g:
+            return f
         key = (min(f, g), max(f, g))
+        if key[1] < FIRST_NODE:
+            return self.meets.get(key, 0)
         found = self._agreed.get(key)
         if found is None:
             v = min(self._nodes[x - FIRST_NODE][0] for x in key if x >= FIRST_NODE)

@@ -111,6 +111,14 @@ class Keywords:
         """The value of a numbered subschema."""
         return self.value(self._schemas[number])
 
+    def text(self, number: int) -> Any:
+        """A numbered subschema as it is written."""
+        return self._schemas[number]
+
+    def accepts_nothing(self, number: int) -> bool:
+        """Whether a numbered subschema is plainly false."""
+        return self._schemas[number] is False
+
     def accepts_anything(self, number: int) -> bool:
         """Whether a numbered subschema plainly says nothing."""
         schema = self._schemas[number]

@@ -25,7 +25,7 @@ from fsa_compile.json_schema.decision_diagrams import FIRST_NODE
 from fsa_compile.json_schema.derivatives import Derivatives
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClass
 from fsa_compile.json_schema.machine_builder import Controls
-from fsa_compile.json_schema.values import Order, Value
+from fsa_compile.json_schema.values import Order
 
 _COMMA = ord(",")
 _FEW_KEYS = 6
@@ -266,14 +266,13 @@ class AnyOrder:
             return i is not None and not seen >> i & 1
 
         formula = self._derivatives.settle(formula, lambda k: k == name or coming(k))
-        cases: dict[tuple[Place, int], Value] = {}
-        for g, condition in self._derivatives.object_step(formula, name, of_class.holds, coming):
-            state = Place(frame.kind, seen & self._relevant(frame, g)), g
-            if frame.key(state[0].seen, g) not in self._dead:
-                known = cases.get(state)
-                cases[state] = condition if known is None else self._frames.either(known, condition)
-        values = [(condition, self._object(*state, "after")) for state, condition in cases.items()]
-        call = self._frames.call(values, "other keys" if name is None else name)
+        cases = self._derivatives.object_step(formula, name, of_class.holds, coming)
+
+        def control(formula: int) -> int:
+            after = Place(frame.kind, seen & self._relevant(frame, formula))
+            return 0 if frame.key(after.seen, formula) in self._dead else self._object(after, formula, "after")
+
+        call = self._frames.call_member(cases, control, "other keys" if name is None else name)
         if call is None:
             return 0
         return self._frames.before_value(place, self._controls.caller(*call))

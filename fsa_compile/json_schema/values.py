@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fsa_compile.json_schema.atoms import KINDS, OBJECT, Has
 from fsa_compile.json_schema.decision_diagrams import Decisions
@@ -17,9 +17,14 @@ CASES = 2
 """Outcome of the first of several cases. It is not 1, the outcome of a value that is asked for alone: a frame that ended in both
 ways would have one bound for both, and none where the cases call themselves. Lists of cases inside others have the same effect on
 each other if they have outcomes in common; then each needs its own."""
+_MEETING = 1 << 10
+"""Outcomes from here on belong to cases that have something in common; smaller ones are of white space and of counted frames."""
 _APART = 1 << 12
-"""Outcomes from here on belong to one list of cases alone; smaller ones are white space's and those of counted frames."""
+"""Outcomes from here on belong to one list of cases alone."""
 UNORDERED: Orders = ((),)
+Meets: TypeAlias = "tuple[tuple[int, int, int], ...]"
+"""(i, j, k): a value that belongs to one of the cases i < j, but it is not sure to which, has the outcome of case k. Cases after
+those that are given are for such values alone."""
 
 
 class Value(NamedTuple):
@@ -49,8 +54,8 @@ class Values:
     def __init__(self, decisions: Decisions, max_orders: int, *, apart: bool = False) -> None:
         self.decisions = decisions
         self._max_orders, self.apart = max_orders, apart
-        self._first: dict[tuple[Value, ...], int] = {}
-        self._next = _APART
+        self._first: dict[Any, int] = {}
+        self._next = _APART if apart else _MEETING
 
     def only(self, kind: int, formula: int, orders: Orders = UNORDERED) -> Value:
         """The formula for values of one kind; all others belong."""
@@ -109,12 +114,17 @@ class Values:
         value = self.choose(has, below, ANYTHING)
         return Value(value.formulas, self._either([value.orders, self._in_turn(below.orders, has.orders)]))
 
-    def classify(self, cases: Sequence[Value]) -> tuple[int, Value]:
-        """(first, the value whose outcome is first + i for the values in case i); the cases are disjoint."""
+    def classify(self, cases: Sequence[Value], meets: Meets = ()) -> tuple[int, Value]:
+        """(first, the value whose outcome is first + i for the values in case i); the cases are disjoint.
+
+        Args:
+          meets: what pairs of cases have in common; others have nothing.
+        """
         first = CASES
-        if self.apart:
-            first = self._first.setdefault(tuple(cases), self._next)
-            self._next = max(self._next, first + len(cases))
+        if self.apart or meets:
+            first = self._first.setdefault((tuple(cases) if self.apart else len(cases), meets), self._next)
+            self._next = max(self._next, first + len(cases), *(first + k + 1 for _, _, k in meets))
+            self.decisions.meets.update({(first + i, first + j): first + k for i, j, k in meets})
         formulas = NOTHING.formulas
         for i, case in enumerate(cases):
             formulas = tuple(self.decisions.choose(c, first + i, f) for c, f in zip(case.formulas, formulas))

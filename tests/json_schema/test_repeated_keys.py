@@ -50,23 +50,50 @@ def spelled(pairs: Iterable[tuple[str, object]]) -> bytes:
     return ("{" + ", ".join(f'"{key}": {json.dumps(value)}' for key, value in pairs) + "}").encode()
 
 
+TAGGED = [{"type": "object"}, {"type": "object", "additionalProperties": {"type": "integer"}}]
+
+
 @pytest.mark.parametrize("order", ["declared", "any"])
-def test_what_shows_against_a_branch_stands_last(order):
-    """Of `anyOf` too, where a later member depends on the branch: the second `b` could take back what the first one showed."""
-    below = [{"type": "object"}, {"type": "object", "additionalProperties": {"type": "integer"}}]
-    branches = [{"properties": {"v": kind, "t": {"const": i}}} for i, kind in enumerate(below)]
-    schema = {"type": "object", "anyOf": branches, "required": ["v", "t"]}
+@pytest.mark.parametrize("below", ["v", "v.w", "v[]"])
+def test_what_shows_against_a_branch_of_any_of_stands_anywhere(order, below):
+    """The second of two keys could take back what the first one showed. What is left then is what either reading leaves."""
+    inner = {"v": lambda x: x, "v.w": lambda x: {"properties": {"w": x}}, "v[]": lambda x: {"items": x}}[below]
+    branches = [{"properties": {"v": inner(kind), "t": {"const": i}}} for i, kind in enumerate(TAGGED)]
+    schema = {"type": "object", "properties": {"v": True}, "anyOf": branches, "required": ["v", "t"]}
     machine = schema_machine(schema, options=SchemaOptions(key_order=order))
 
     def accepts(pairs, tag):
-        return machine.accepts(b'{"v": ' + spelled(pairs) + b', "t": %d}' % tag)
+        value = {"v": b"%s", "v.w": b'{"w": %s}', "v[]": b"[{}, %s]"}[below] % spelled(pairs)
+        return machine.accepts(b'{"v": %s, "t": %d}' % (value, tag))
 
-    assert accepts([("c", 1), ("b", "x")], 0)
-    assert not accepts([("b", "x"), ("c", 1)], 0), "a limit: the value is valid"
-    assert not accepts([("c", 1), ("b", "x")], 1)
-    assert not accepts([("b", "x"), ("c", 1)], 1)
-    assert accepts([("b", 2), ("c", 1)], 0)
-    assert accepts([("b", 2), ("c", 1)], 1)
+    for pairs in itertools.permutations([("c", 1), ("b", "x"), ("d", 2)]):
+        assert accepts(pairs, 0)
+        assert not accepts(pairs, 1)
+        assert all(accepts([(key, 1) for key, _ in pairs], tag) for tag in (0, 1))
+    assert accepts([("b", "x"), ("b", 1)], 0)
+    assert not accepts([("b", "x"), ("b", 1)], 1), "not known to be one key, and told as a limit"
+    assert not accepts([("b", 1), ("b", "x")], 1)
+
+
+@pytest.mark.parametrize("order", ["declared", "any"])
+@pytest.mark.parametrize("keyword", ["oneOf", "not", "if"])
+def test_what_shows_against_another_branch_stands_last_or_does_not_matter(order, keyword):
+    whole, integers = ({"properties": {"v": kind}} for kind in TAGGED)
+    first, second = ({"properties": {"t": {"enum": tags}}} for tags in ([0, 1], [0, 2]))
+    schema = {
+        "oneOf": {"oneOf": [{"allOf": [integers, first]}, {"allOf": [{"not": integers}, second]}]},
+        "not": {"not": {"anyOf": [{"allOf": [integers, {"not": first}]}, {"not": {"anyOf": [integers, second]}}]}},
+        "if": {"if": integers, "then": first, "else": second},
+    }[keyword]
+    schema = {"type": "object", "properties": {"v": whole["properties"]["v"], "t": True}, "required": ["v", "t"], **schema}
+    machine = schema_machine(schema, options=SchemaOptions(key_order=order))
+
+    def accepted(*pairs):
+        return [tag for tag in (0, 1, 2) if machine.accepts(b'{"v": ' + spelled(pairs) + b', "t": %d}' % tag)]
+
+    assert accepted(("b", 1), ("c", 1)) == [0, 1]
+    assert accepted(("b", 1), ("c", "x")) == [0, 2]
+    assert accepted(("b", "x"), ("c", 1)) == [0], "a limit: 2 is valid, but would not be if both keys were one"
 
 
 @pytest.mark.exhaustive
