@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal as OneOf
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 LexicalMode: TypeAlias = OneOf["characters", "longest"]
 """How terminals become text: concatenated as they are, or as a lexer cuts it (longest match, ignored text in between)."""
@@ -160,6 +160,20 @@ class Rule:
     end: int
 
 
+class Size(NamedTuple):
+    """Of a terminal, as Lark has it.
+
+    Attributes:
+      width: characters of the longest text.
+      length: of the regular expression, or of the string.
+      joined: length of the expression as part of another one.
+    """
+
+    width: float
+    length: int
+    joined: int
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Indentation:
     """Blocks by indentation.
@@ -192,6 +206,7 @@ class Grammar:
       called: rules that are frames of their own, whether or not their recursion needs one.
       one_line: rules among them in whose texts newlines are not ignored, in brackets neither.
       captures: rules whose texts are given back, each with the name for them.
+      sizes: of terminals as they were written, by name; those of other terminals are their bodies'.
     """
 
     rules: dict[str, Rule]
@@ -203,6 +218,7 @@ class Grammar:
     called: tuple[str, ...] = ()
     one_line: tuple[str, ...] = ()
     captures: tuple[tuple[str, str], ...] = ()
+    sizes: Mapping[str, Size] = dataclasses.field(default_factory=dict)
 
 
 def inside(body: Expression) -> Iterator[Expression]:

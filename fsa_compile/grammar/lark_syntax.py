@@ -44,6 +44,7 @@ from fsa_compile.grammar.grammar_tree import (
 )
 from fsa_compile.grammar.lark_tokens import Token
 from fsa_compile.grammar.lexing.terminal_patterns import settle_terminals
+from fsa_compile.grammar.lexing.terminal_sizes import sizes_of
 from fsa_compile.grammar.names import check_names, suggestion
 from fsa_compile.grammar.source import walk
 from fsa_compile.grammar.templates import Definition, instantiate
@@ -97,7 +98,7 @@ class _Parser(ExpressionReader):
         return Grammar(
             rules=settled, start=start, ignore=ignore, mode=mode, text=self.text, indentation=indentation,
             captures=tuple(self.captures.items()), called=self.calls("%call") + self.calls("%one_line"),
-            one_line=self.calls("%one_line"),
+            one_line=self.calls("%one_line"), sizes=sizes_of(rules, self.text, self.limits),
         )  # fmt: skip
 
     def calls(self, directive: str) -> tuple[str, ...]:

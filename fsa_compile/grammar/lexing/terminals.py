@@ -8,6 +8,8 @@ at single bytes. Special tokens are classes of their own after those of the byte
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -30,7 +32,9 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
     Pattern,
     Reference,
     Repeat,
+    Rule,
     Sequence,
+    Size,
     SpecialToken,
     Tempered,
 )
@@ -45,6 +49,7 @@ from fsa_compile.grammar.lexing.terminal_automata import (  # fmt: skip
     widest,
     without_empty,
 )
+from fsa_compile.grammar.lexing.terminal_sizes import size_of
 from fsa_compile.grammar.lexing.text_ahead import HOLDS, Ahead, History, Look, history_of, looks_at
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.match_ends import MatchEnd
@@ -58,6 +63,7 @@ from fsa_compile.patterns.trailing_guards import (  # fmt: skip
 from fsa_compile.unicode.code_points import NONE, CodePointSet
 
 _LOOKED_AT = 100
+_UNNAMED = "__ANON"
 """Most conditions whose automata are made together."""
 _kept_looks: SizedMemo[list[Look]] = SizedMemo(1 << 16, lambda found: sum(len(look.ahead.arcs) for look in found))
 
@@ -83,6 +89,8 @@ class Terminal:
     Attributes:
       name: the rule's name, or the expression as written.
       priority: as in the grammar.
+      size: as it was written.
+      sort_name: the rule's name, or what Lark calls a terminal without one, as far as that can be told from other names.
       literal: whether it is a plain string; those win over patterns.
       key: its expression.
       start, end: a place in the grammar's text that stands for it.
@@ -116,6 +124,8 @@ class Terminal:
     rank: int = 0
     ties: bool = False
     reserved: frozenset[int] = frozenset()
+    size: Size = Size(math.inf, 0, 0)
+    sort_name: str = ""
 
     @property
     def temperature(self) -> float | None:
@@ -172,14 +182,36 @@ class Lexicon:
           GrammarError: a pattern in it is wrong.
         """
         key = self._key(node, ())
+        if not name and key in self._named:  # the same expression is that terminal
+            name = self._named[key].name
+            node, priority = self._named[key].body, self._named[key].priority
         found = self._number.get((key, priority))
         if found is None:
             found = self._number[key, priority] = len(self.terminals)
             automaton, nullable = self._automaton(key, node)
             shown = name or self._grammar.text[node.start : node.end]
-            literal = self._is_literal(node)
-            self.terminals.append(Terminal(shown, priority, literal, key, node.start, node.end, automaton, nullable))
+            made = Terminal(shown, priority, self._is_literal(node), key, node.start, node.end, automaton, nullable)
+            made.size, made.sort_name = self._size(node, name), name or self._name_in_lark(node)
+            self.terminals.append(made)
         return found
+
+    @functools.cached_property
+    def _named(self) -> dict[Key, Rule]:
+        """Terminals that are one string or pattern, by that; of equal ones the last. They have the priority of their name."""
+        rules = [rule for rule in self._grammar.rules.values() if rule.terminal and isinstance(rule.body, Literal | Pattern)]
+        return {self._key(rule.body, ()): rule for rule in rules} if self._grammar.mode == "longest" else {}
+
+    def _size(self, node: Expression, name: str) -> Size:
+        rules, text = self._grammar.rules, self._grammar.text
+
+        def named(name: str) -> Size:
+            return self._grammar.sizes.get(name) or size_of(rules[name].body, named, text, self._limits)
+
+        return self._grammar.sizes.get(name) or size_of(node, named, text, self._limits)
+
+    @staticmethod
+    def _name_in_lark(node: Expression) -> str:
+        return node.text.upper() if isinstance(node, Literal) and node.text.isidentifier() else _UNNAMED
 
     def _is_literal(self, node: Expression) -> bool:
         while not isinstance(node, Literal):
