@@ -107,7 +107,7 @@ def words_of(calls: Iterable[Call], groups: Mapping[int, int]) -> Words:
     """Per group of called terminals those that may stand in one place. They share one symbol, whatever they begin with.
 
     Args:
-      calls: from there.
+      calls: from there, all of them possible before the same symbols.
       groups: of the callees that are terminals.
     """
     words: Words = {}

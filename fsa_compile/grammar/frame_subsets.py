@@ -286,14 +286,14 @@ class FrameBuilder(FrameItems):
         calls: list[tuple[int, Any]] = []
         for p, early in [(p, x.early) for x in endings for p in x.early_places] if self.back else ():
             moves += [(mask & early, Young(target, _NEXT)) for mask, target in self.arcs[p]]
-        for p, rest in [(p, x.rest) for x in endings for p in x.places]:
+        for p, rest in [(p, x.rest) for x in endings if x.rest for p in x.places]:
             moves += [(mask & rest, target) for mask, target in self.arcs[p]]
             moves += [(mask & rest, Begin(target)) for mask, target in self.begins.get(p, ())]
             calls += [(mask & rest, call) for mask, call in self.calls[p]]
         if early := union(x.early for x in endings):
             self.early[c] = early
         rest = union(x.rest for x in endings)
-        words = words_of((call for _, call in calls), self.groups)
+        words = dict[tuple[int, ...], Words]()
         shadows = [
             (mask & rest, Shadow(t, q))
             for t in members(self._competitors(c))
@@ -303,7 +303,10 @@ class FrameBuilder(FrameItems):
         returns = [(before & self.every, RETURN)] if callees else []
         out: list[Action] = []
         for mask, found in disjoint([(mask, [tag]) for mask, tag in [*moves, *calls, *returns, *shadows]]):
-            out += self._actions_on(mask, found, words, c, inside)
+            here = tuple(n for n, x in enumerate(endings) if not mask & ~x.rest)
+            if here not in words:
+                words[here] = words_of((both[1] for n in here for p in endings[n].places for both in self.calls[p]), self.groups)
+            out += self._actions_on(mask, found, words[here], c, inside)
         return out
 
     def _actions_on(self, mask: int, found: list[Any], words: Words, c: int, inside: tuple[int, ...]) -> list[Action]:

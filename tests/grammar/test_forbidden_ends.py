@@ -269,3 +269,17 @@ C.2: /(?:(?!(?:=[>=]|[>=][<>]))[<>][>=](?<=[<>])[>=](?=[<>])>)/
 def test_readings_that_differ_below_a_call_are_refused_with_their_place():
     with pytest.raises(GrammarConflictError, match=r"after '\(>=', '<' tells whether A or B has ended, and these end different rules"):
         machine_of(parse_lark(FURTHER, mode="longest"))
+
+
+@pytest.mark.parametrize(
+    ("rules", "texts"),
+    [
+        ("start: V T U | A T\nA: /a/\nV: /a(?=[.])/\nT: /<[^>]*>/\nU: /bcd?/", {"a<>": True, "a<>bc": False, "a<b>bcd": False}),
+        ("start: V T U | A T W\nA: /a(?![.])/\nV: /a(?=[.])/\nT: /[.]?<[^>]*>/\nU: /b/\nW: /c/",
+         {"a<>c": True, "a<>b": False, "a.<>b": True, "a.<>c": False}),
+    ],
+)  # fmt: skip
+def test_where_a_condition_forbids_a_terminal_nothing_that_follows_it_is_called(rules, texts):
+    """Neither a terminal that may stand behind another one as well."""
+    machine = machine_of(parse_lark(rules, mode="longest"))
+    assert {text: machine.accepts(text.encode()) for text in texts} == texts

@@ -43,8 +43,11 @@ COMMON_TERMINALS = {
 }
 """Pattern in Python's dialect, no flags, by name."""
 
-_LENGTHS = """DIGIT 5 HEXDIGIT 21 INT 10 SIGNED_INT 24 DECIMAL 44 _EXP 31 FLOAT 126 SIGNED_FLOAT 140 NUMBER 141 SIGNED_NUMBER 155
-_STRING_INNER 3 _STRING_ESC_INNER 18 ESCAPED_STRING 20 LCASE_LETTER 5 UCASE_LETTER 5 LETTER 15 WORD 20 CNAME 53 WS_INLINE 13 WS 12
-CR 1 LF 1 NEWLINE 12 SH_COMMENT 6 CPP_COMMENT 9 C_COMMENT 13 SQL_COMMENT 7""".split()
-COMMON_LENGTHS = {COMMON_TERMINALS[name]: int(length) for name, length in zip(_LENGTHS[::2], _LENGTHS[1::2], strict=True)}
+_LENGTHS = {
+    "DIGIT": 5, "HEXDIGIT": 21, "INT": 10, "SIGNED_INT": 24, "DECIMAL": 44, "_EXP": 31, "FLOAT": 126, "SIGNED_FLOAT": 140,
+    "NUMBER": 141, "SIGNED_NUMBER": 155, "_STRING_INNER": 3, "_STRING_ESC_INNER": 18, "ESCAPED_STRING": 20, "LCASE_LETTER": 5,
+    "UCASE_LETTER": 5, "LETTER": 15, "WORD": 20, "CNAME": 53, "WS_INLINE": 13, "WS": 12, "CR": 1, "LF": 1, "NEWLINE": 12,
+    "SH_COMMENT": 6, "CPP_COMMENT": 9, "C_COMMENT": 13, "SQL_COMMENT": 7,
+}  # fmt: skip
+COMMON_LENGTHS = {COMMON_TERMINALS[name]: length for name, length in _LENGTHS.items()}
 """Length of Lark's own regular expression, by pattern: of two that match the same text the longer one wins."""

@@ -9,7 +9,8 @@ What holds in the lexical mode "longest":
   (`narrowing`). The beginning of a reserved word is no lexeme: `if` is not read as `i` and `f`.
 * Where two terminals that begin together match the same text, one of them is it: that of higher priority, then a plain string
   before a pattern, then the wider (by the longest text it can match), then that with the longer regular expression (as Lark
-  writes it), then the first name in alphabetical order, names before none. These are Lark's rules, but that Lark lets a terminal of higher priority also win with a shorter match.
+  writes it), then the first name in alphabetical order, names before none. These are Lark's rules, but that Lark lets a terminal
+  that precedes another by these rules also win with a shorter match.
 * What a plain string or a keyword (finitely many texts, all of two or more word characters) wins is reserved: the loser loses
   the text everywhere, also where the keyword cannot stand. "Begin together" is then decided by what stands before: both follow
   the same terminal, or both begin the text. Lark's contextual lexer may accept such a word as a name where the keyword is not
@@ -115,7 +116,8 @@ def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -
     names = " or ".join(lexicon.terminals[j].name for j in winners)
     what = f"terminal {t.name} can never match: each of its texts also matches {names}, which wins"
     named = f"{t.name if t.name.isidentifier() else 'NAME'}.{max(lexicon.terminals[j].priority for j in winners) + 1}: ..."
-    fix = f"Give it a name and a priority: {named}" if t.literal else f"Write {t.name} as a plain string, or give it a priority: {named}"
+    fix = f"Write {t.name} as a plain string, or give it a priority: {named}"
+    fix = f"Give it a name and a priority: {named}" if t.literal else fix
     return UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
 
 

@@ -30,6 +30,8 @@ from fsa_compile.patterns.regex_tree import widths
 
 _ESCAPE = re.compile(r'\\(?:x..|u.{4}|U.{8}|[nftr"])', re.DOTALL)
 """What Lark decodes to one character before a regular expression is read."""
+_SIGNS: dict[tuple[int, int | None], str] = {(0, 1): "?", (0, None): "*", (1, None): "+"}
+UNKNOWN = Size(math.inf, 0, 0)
 
 
 def sizes_of(rules: Mapping[str, Rule], text: str, limits: CompileLimits) -> dict[str, Size]:
@@ -78,7 +80,7 @@ def size_of(node: Expression, named: Callable[[str], Size], text: str, limits: C
             return Size(max(size.width for size in sizes), length, length)
         case Repeat(part=part, low=low, high=high):
             size = below(part)
-            sign = len({(0, 1): "?", (0, None): "*", (1, None): "+"}.get((low, high)) or (f"{{{low},{high}}}" if low != high else f"{{{low}}}"))
-            length = size.joined + 4 + sign
+            sign = _SIGNS.get((low, high)) or (f"{{{low}}}" if low == high else f"{{{low},{high}}}")
+            length = size.joined + 4 + len(sign)
             return Size(size.width and (math.inf if high is None else size.width * high), length, length)
-    return Size(math.inf, 0, 0)
+    return UNKNOWN

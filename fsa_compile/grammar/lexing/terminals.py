@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -49,7 +48,7 @@ from fsa_compile.grammar.lexing.terminal_automata import (  # fmt: skip
     widest,
     without_empty,
 )
-from fsa_compile.grammar.lexing.terminal_sizes import size_of
+from fsa_compile.grammar.lexing.terminal_sizes import UNKNOWN, size_of
 from fsa_compile.grammar.lexing.text_ahead import HOLDS, Ahead, History, Look, history_of, looks_at
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.match_ends import MatchEnd
@@ -124,7 +123,7 @@ class Terminal:
     rank: int = 0
     ties: bool = False
     reserved: frozenset[int] = frozenset()
-    size: Size = Size(math.inf, 0, 0)
+    size: Size = UNKNOWN
     sort_name: str = ""
 
     @property
