@@ -133,3 +133,21 @@ def test_the_beginning_of_a_reserved_word_is_no_lexeme():
     machine = machine_of(parse_lark(grammar, mode="longest"))
     verdicts = {"if an": True, "an y;": True, "if any": False, "a any;": False, "anyx;": True}
     assert {text: machine.accepts(text.encode()) for text in verdicts} == verdicts
+
+
+@pytest.mark.parametrize("comment", [r"/\/\/[^\n]*/", r"/\/\/.*/", r"/\/\/([^\n;]|;[^\n])+/"])
+def test_a_comment_goes_on_within_a_character_that_other_lexemes_begin_with(comment):
+    """What begins with the same byte need not be read beside it: whichever the character is, the comment has it."""
+    grammar = f"start: block\nblock: \"{{\" (NUMBER \";\" | block)* \"}}\"\nNUMBER: /\\d+/\n%ignore {comment}\n%ignore /\\s+/"
+    machine, judge = machine_of(parse_lark(grammar, mode="longest")), lark.Lark(grammar, parser="lalr")
+    for text in ("{１;}", "{//１\n２;}", "{1;//é１\n{}}", "{1;//é１}", "{//１;\n}", "{//a１\n;}"):
+        assert machine.accepts(text.encode()) == parses(judge, text), text
+    assert not machine.run("{//１".encode()[:-1] + b"\n")
+
+
+def test_what_ends_within_characters_is_gone_back_over():
+    """Of the characters with one first byte the longer terminal reads some only."""
+    grammar = 'start: (A | B)+\nA: /a[^ê]?/\nB: /[é-ë]/'
+    machine, judge = machine_of(parse_lark(grammar, mode="longest")), lark.Lark(grammar, parser="lalr")
+    for text in ("aé", "aê", "aêaé", "éa", "aëê", "a", "aèê", "ê"):
+        assert machine.accepts(text.encode()) == parses(judge, text), text

@@ -262,3 +262,27 @@ def test_random_grammars_against_an_earley_recogniser(make: Callable[[random.Ran
                 for there in [prefix.read(c.encode()) if prefix else None]
             ][:4000]
     assert done >= (20 if exhaustive else 6)
+
+
+_DAYS = "start: YEAR \"-\" MONTH \"-\" DAY (\"T\" HOUR \":\" MINUTE)?\nYEAR: /\\d{{4}}/\nMONTH{}: /0[1-9]|1[0-2]/\nDAY: {}\nHOUR: /[01]\\d|2[0-3]/\nMINUTE: /[0-5]\\d/"
+
+
+@pytest.mark.parametrize(
+    ("grammar", "read", "refused"),
+    [
+        *[
+            (_DAYS.format(priority, day), ["2024-01-05", "2024-12-31T10:59", "1999-11-01T23:00"], ["2024-13-01", "2024-1-01"])
+            for priority in ("", ".1")
+            for day in (r"/0[1-9]|[12]\d|3[01]/", r"/\d{1,2}/", r"/\d\d/")
+        ],
+        ('start: "light" ":" KA | "answer" ":" KB\nKA: /on|off/\nKB: /on|yes/', ["light:on", "answer:on", "answer:yes"], ["answer:off"]),
+        ('start: "light" ":" ("on" | "off") | "answer" ":" KB\nKB: /on|yes/', ["light:on", "answer:on"], ["light:yes"]),
+        ('start: "id" ":" ID | "zip" ":" ZIP | "name" ":" NAME\nID: /[0-9]{5}/\nZIP: /[0-9]{5}(-[0-9]{4})?/\nNAME: /\\w+/',
+         ["id:12345", "zip:12345", "zip:12345-1234", "name:12345"], ["id:123456", "id:12345-1234"]),
+    ],
+)  # fmt: skip
+def test_finitely_many_texts_are_told_by_the_place(grammar: str, read: list[str], refused: list[str]) -> None:
+    """Two terminals with finitely many texts, or with digits, take no texts from one another where but one of them may stand."""
+    built = machine(grammar)
+    assert accepted(built, *read) == [True] * len(read)
+    assert accepted(built, *refused) == [False] * len(refused)

@@ -33,6 +33,13 @@ def contexts_of(count: int, frames: list[SymbolDfa], ignore: list[int]) -> set[i
     return {context | ignored for context in (first[0], *follow_sets(count, frames, first, last)) if context | ignored}
 
 
+def places_of(frames: list[SymbolDfa], ignore: list[int]) -> set[int]:
+    """The sets of terminals that begin at the same state of a frame, and what is ignored; in some places more may begin."""
+    first, _ = first_and_last(frames)
+    ignored = union(1 << t for t in ignore)
+    return {ignored} | {terminals_of(arcs, first) | ignored for dfa in frames for arcs in dfa.arcs}
+
+
 def follow_sets(count: int, frames: list[SymbolDfa], first: list[int], last: list[int]) -> list[int]:
     """Per terminal the terminals (a bit set) that may follow it."""
     follow = [0] * count

@@ -11,13 +11,13 @@ What holds in the lexical mode "longest":
   before a pattern, then the wider (by the longest text it can match), then that with the longer regular expression (as Lark
   writes it), then the first name in alphabetical order, names before none. These are Lark's rules, but that Lark lets a terminal
   that precedes another by these rules also win with a shorter match.
-* What a plain string or a keyword (finitely many texts, all of two or more word characters) wins is reserved: the loser loses
-  the text everywhere, also where the keyword cannot stand. "Begin together" is then decided by what stands before: both follow
-  the same terminal, or both begin the text. Lark's contextual lexer may accept such a word as a name where the keyword is not
-  possible, or not: its contexts are unions of those of several places. None of its contexts is wider than "follows the same
-  terminal".
-* What any other terminal wins, it wins where it may stand, and nowhere else: after a `#` that only a colour may follow, `fff` is
-  a colour, though it would be a name where names may stand too.
+* What a plain string or a keyword (finitely many texts, all of two or more word characters, the first no digit) wins from a
+  terminal with texts of any length is reserved: the loser loses the text everywhere, also where the keyword cannot stand. "Begin
+  together" is then decided by what stands before: both follow the same terminal, or both begin the text. Lark's contextual lexer
+  may accept such a word as a name where the keyword is not possible, or not: its contexts are unions of those of several places.
+  None of its contexts is wider than "follows the same terminal".
+* What else a terminal wins, it wins where it may stand, and nowhere else: after a `#` that only a colour may follow, `fff` is
+  a colour, though it would be a name where names may stand too; in `2024-01-05` the month takes nothing from the day.
 * A keyword is not glued to what follows: it may not end before a word character with which some unbounded terminal that begins
   with the same text could go on. `SELECTa` is no SELECT where names exist, even where no name may stand. Word characters are
   `\w`, and all that the terminal reads if in ASCII these are `\w` and $ only. Beyond ASCII this holds where the first byte of the
@@ -38,10 +38,11 @@ from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar
-from fsa_compile.grammar.lexing.follow_sets import contexts_of, following
+from fsa_compile.grammar.lexing.follow_sets import contexts_of, following, places_of
 from fsa_compile.grammar.lexing.forbidden_ends import guard_ends, settle_conditions
 from fsa_compile.grammar.lexing.terminal_automata import Automaton, difference, widest
 from fsa_compile.grammar.lexing.terminals import Lexicon, Terminal
+from fsa_compile.grammar.lexing.whole_characters import Characters
 from fsa_compile.limits import Deadline
 
 _LONG = 4
@@ -70,7 +71,7 @@ def settle(
             what = f"terminal {t.name} matches the empty text"
             fix = 'Make it match something, and optional where it is used: write "+" for "*", and TERMINAL? in rules.'
             raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
-    original, end = [t.automaton for t in lexicon.terminals], 1 << lexicon.num_classes
+    original = [t.automaton for t in lexicon.terminals]
     keyword = [lexicon.is_keyword(i) for i in range(len(original))]
     reserving = sum(
         1 << i
@@ -86,21 +87,35 @@ def settle(
         ranked |= 1 << i
     rivals = _rivals(original)
     contexts = contexts_of(len(original), frames, ignore)
+    places = places_of(frames, ignore)
     for i, t in enumerate(lexicon.terminals):
         deadline.check("Comparing the grammar's terminals")
-        own = [context for context in contexts if context >> i & 1]
-        winners = [j for j in members(union(own) & better[i] & rivals[i]) if _share_text(original[i], original[j])]
+        own = union(context for context in contexts if context >> i & 1)
+        winners = [j for j in members(own & better[i] & rivals[i]) if _share_text(original[i], original[j])]
         free = [j for j in winners if not lexicon.terminals[j].ends and lexicon.terminals[j].begin < 0]
-        always = [j for j in free if all(context >> j & 1 for context in own)]
-        taking = [original[j] for j in winners if j in always or reserving >> j & 1]
-        if winners and not difference(original[i], taking)[0].arcs[0]:
+        always = [j for j in free if not any(place >> i & 1 and not place >> j & 1 for place in places)]
+        reserved = [j for j in winners if reserving >> j & 1] if widest(original[i]) == float("inf") else []
+        if winners and not difference(original[i], [original[j] for j in {*always, *reserved}])[0].arcs[0]:
             raise _never(lexicon, i, winners, grammar)
-        reserved = [j for j in winners if reserving >> j & 1]
         if reserved:
             t.automaton, t.reserved = difference(original[i], [original[j] for j in reserved])
         for j in winners:
-            if not reserving >> j & 1:
+            if j not in reserved:
                 t.ties = lexicon.terminals[j].ties = True
+    _settle_ends(lexicon, original, keyword, frames, [*ignore, *in_brackets])
+
+
+def _settle_ends(
+    lexicon: Lexicon, original: list[Automaton], keyword: list[bool], frames: list[SymbolDfa], ignore: list[int]
+) -> None:
+    """Sets where lexemes may not end, and where nothing shorter is read any more, in place.
+
+    Args:
+      original: the terminals' automata before texts were taken from them.
+      keyword: which terminals are keywords.
+      ignore: terminals that are ignored, and those that are in brackets.
+    """
+    end = 1 << lexicon.num_classes
     unbounded = {j: a for j, a in enumerate(original) if any(keyword) and widest(a) == float("inf")}
     glued = functools.cache(lexicon.glued)
     for i, t in enumerate(lexicon.terminals):
@@ -108,7 +123,10 @@ def settle(
             t.automaton, t.guard = _glued(t.automaton, unbounded, glued)
         guard_ends(t, 2 * end - 1)
     if any(t.ends for t in lexicon.terminals):
-        settle_conditions(lexicon.terminals, frames, [*ignore, *in_brackets], end)
+        settle_conditions(lexicon.terminals, frames, ignore, end)
+    characters = Characters(lexicon.byte_class.tolist())
+    for t in lexicon.terminals:
+        t.sure = characters.sure(t.automaton, functools.partial(settles, t))
 
 
 def _never(lexicon: Lexicon, loser: int, winners: list[int], grammar: Grammar) -> UnsupportedGrammarError:
@@ -219,8 +237,11 @@ def gap_finder(frames: list[SymbolDfa], terminals: list[Terminal], ignore: list[
 
 
 def settles(terminal: Terminal, q: int) -> bool:
-    """Whether nothing shorter is read once a text leads to a state of a terminal: a match, or a word that is reserved."""
-    return q in terminal.reserved or (terminal.automaton.final[q] and q not in terminal.failing)
+    """Whether nothing shorter is read once a text leads to a state of a terminal: a match, the beginning of a character at whose
+    end there is one, or a word that is reserved."""
+    if terminal.automaton.final[q]:
+        return q not in terminal.failing or q in terminal.reserved
+    return q in terminal.sure or q in terminal.reserved
 
 
 def _rivals(automata: list[Automaton]) -> list[int]:

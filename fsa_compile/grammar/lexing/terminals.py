@@ -63,6 +63,7 @@ from fsa_compile.unicode.code_points import NONE, CodePointSet
 
 _LOOKED_AT = 100
 _UNNAMED = "__ANON"
+_DIGITS = sum(1 << ord(digit) for digit in "0123456789")
 """Most conditions whose automata are made together."""
 _kept_looks: SizedMemo[list[Look]] = SizedMemo(1 << 16, lambda found: sum(len(look.ahead.arcs) for look in found))
 
@@ -104,6 +105,7 @@ class Terminal:
       rank: of terminals that begin together and match the same text, the one with the least rank it is.
       ties: whether another terminal may match the same text at the same place.
       reserved: states in which the text is a word that another terminal has taken from this one.
+      sure: states within a character at whose end, whichever it is, the text is a lexeme.
     """
 
     name: str
@@ -123,6 +125,7 @@ class Terminal:
     rank: int = 0
     ties: bool = False
     reserved: frozenset[int] = frozenset()
+    sure: frozenset[int] = frozenset()
     size: Size = UNKNOWN
     sort_name: str = ""
 
@@ -335,9 +338,9 @@ class Lexicon:
         return within & ~outside
 
     def is_keyword(self, t: int) -> bool:
-        """Whether a terminal has finitely many texts, all of two word characters and more."""
-        if t >= len(self._bytes):  # a newline with a column, made after `close`
-            return False
+        """Whether a terminal has finitely many texts, all of two word characters and more, and none begins with a digit."""
+        if t >= len(self._bytes) or any(symbols & _DIGITS for symbols, _ in self._bytes[t][0]):
+            return False  # the first: a newline with a column, made after `close`
         final = self.terminals[t].automaton.final
         return widest(self.terminals[t].automaton) != float("inf") and all_words(self._bytes[t], final)
 
