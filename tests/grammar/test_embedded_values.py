@@ -277,6 +277,16 @@ def test_the_table_of_differences():
 
     merged = 'start: (x x | "aab")+\nx: "ab" "a"?'
     assert (larks(merged, "abaab"), reads(compile_grammar(merged, BYTES), "abaab")) == (False, True)
+    differing = {
+        ('start: BIN "x" | INT "y"\nBIN: /0b[01]+/\nINT: /[0-9][0-9_]*/', "0b1x"): (False, True),
+        ('start: A "1" | B "2"\nA: /x+/\nB: /x+/', "x2"): (False, True),
+        ('start: T\nT: /a|b/ "c"', "ac"): (False, True),
+        ('start: T\nT: /a|b/ "c"', "a"): (True, False),
+        ('start: T\nT: "a"\n%ignore T', "a"): (False, True),
+        ('start: "IF"i "1" | /[a-z]+/ "2"', "if1"): (False, True),
+        ('start: "IF"i "1" | /[a-z]+/ "2"', "if2"): (True, False),
+    }
+    assert {case: (larks(*case), reads(compile_grammar(case[0], BYTES), case[1])) for case in differing} == differing
     far = 'start: (A|B|C)+\nA: "a"\nB: "ababababababx"\nC: "b"'
     assert larks(far, "abababababab")
     for refused in (
