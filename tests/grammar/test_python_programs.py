@@ -200,6 +200,25 @@ def test_the_grammar_is_deterministic():
     assert machine().deterministic
 
 
+STARRED = ("{}", "{}, b", "a, {}", "x = {}", "x = y = b, {}", "x += {}, a", "x: a = {},", "return {}", "yield {}, a", "[{}]", "{{a, {}}}", "({}, a)", "(a, {})", "f({})", "f(a, {})",
+           "a[{}]", "a[b, {}]", "for x in {}: a", "for x in a, {}: b", "with ({}, a): b", "with (a, {}): b", "class A({}): b", "del {}", "match a, {}:\n    case b: c", "f(({},))", "{} = a", "print({}, end=a)")  # fmt: skip
+"""Places for what is starred."""
+VALUES = "a|a.b|f(a)|-a|a + b|a | b|await a|a ** -b|(a or b)|[a]|a or b|a and b|not a|a < b|a in b|a not in b|a is None|a if b else c|lambda: a|a := b|a if b else lambda: c"
+
+
+def test_of_starred_values_those_are_read_that_python_reads():
+    """In calls and indices any, elsewhere none with `or`, `not`, comparisons and what binds less."""
+    for place in STARRED:
+        for value in re.split(r"\|(?! )", VALUES):
+            text = place.format(f"*{value}") + "\n"
+            assert accepts(text) == parses(text), text
+
+
+def test_numbers_with_underscores():
+    for number in "1_0j 1_0.0_1 .1_0 .1_0j 1e1_0 1_0e-1_0j 0_0 0_1j 1__0 1_ _1. 1._0 .1_ 1e_1 1e1_ 1_j 0x_f 0_1".split():
+        assert accepts(f"x = {number}\n") == parses(f"x = {number}\n"), number
+
+
 def test_names_that_begin_with_keywords():
     text = "ifé = varα.nullñ + Trueß[日本]\ndef notλ(Ж, inÿ): return fё\nf'{isé}'\n"
     assert parses(text)
