@@ -88,6 +88,7 @@ def test_sizes_of_terminals_made_by_hand_are_those_of_their_bodies():
     [
         ('start: IF NAME | "if" "(" NAME ")"\nIF.2: "if"\nNAME: /[a-z]+/\n%ignore " "', ["if a", "if (a)"], ["if", "ifa", "if(a"]),
         ('start: NAME "x" | /[a-z]/ "y"\nNAME.1: /[a-z]/', ["ax", "ay"], ["x"]),
+        ('start: V /ab?(?![.])/ | V V V\nV: /abc?/\nU.1: /ab?(?![.])/', ["abab", "aba"], ["ababab"]),
         ('start: "ab" "1" | X "2"\nX: "Ab"i', ["ab1", "AB2"], ["ab2", "AB1"]),
     ],
 )

@@ -159,7 +159,12 @@ class _Terminals:
         for name in self.order:
             if name in needed:
                 self.joined[name] = self.checked_length(self.join(self.rules[name].body))
-        heads = {node.name for node in self.outside(ignore) if isinstance(node, Reference | Embedded)}
+        outside = self.outside(ignore)
+        heads = {node.name for node in outside if isinstance(node, Reference | Embedded)}
+        unnamed = {(node.pattern, node.flags) for node in outside if isinstance(node, Pattern)}
+        for rule in self.rules.values():  # a pattern in a rule is the terminal with that pattern
+            if rule.terminal and isinstance(rule.body, Pattern) and (rule.body.pattern, rule.body.flags) in unnamed:
+                heads.add(rule.name)
         heads |= {rule.body.name for rule in self.rules.values() if isinstance(rule.body, Bounded | Tempered)}
         for name in reversed(self.order):  # another name for a terminal is that terminal
             if name in heads and isinstance(body := self.rules[name].body, Reference):
