@@ -2,7 +2,7 @@
 
 A pass over the logits keeps the `TOPS` largest of each column's 32, and per row the largest that it did not keep. A threshold
 above that one has all of its tokens among those kept, so a kernel decides threshold and draw from an eighth of the logits, which
-lie in a core's memory. The search and the draw are written for blocks of rows of any kind (`Cells`).
+lie in a core's memory (`settled_rows`). The search is written for blocks of rows of any kind (`Cells`).
 """
 
 from __future__ import annotations
@@ -10,43 +10,27 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
 
 from jax_decode.kernels.noise import Words, gumbel
 from jax_decode.kernels.planes import LOWEST, NEVER, column_sum, finite
-from jax_decode.kernels.row_layout import LANES
 
 TOPS = 4
-_SUBLANES = 8
-_TOGETHER = 4
-"""Registers of a row of 128 lanes that are worked on side by side."""
 _MOST_TURNS = 160
 """Turns of a search; every fourth halves the floats between its ends, so that 128 are enough but for numbers beside zero, which a
 device may take for zeros."""
-_NO_COLUMN = 2**30
 
 
 class Cut(Enum):
-    """What the number of a row says of its threshold: the count of tokens kept, the log-mass of those, or how far below the best
-    logit the threshold is."""
+    """What the number of a row says of the tokens that are kept: how many, which share of the mass, 1 for all of it, or how probable
+    they are at least, relative to the best one."""
 
     COUNT = "count"
-    LOG_MASS = "log_mass"
-    BELOW_BEST = "below_best"
-
-
-class Settled(NamedTuple):
-    """Of each row, [B]: threshold, float32; score, float32, of the column that is drawn among its tokens, -inf for none; and that
-    column, int32. Where the threshold is not above what is hidden, all three mean nothing."""
-
-    threshold: jax.Array
-    score: jax.Array
-    column: jax.Array
+    MASS = "mass"
+    OF_BEST = "of_best"
 
 
 def tops_of(values: Sequence[jax.Array]) -> tuple[list[jax.Array], jax.Array]:
@@ -101,9 +85,9 @@ class Cells(Protocol):
         """Whether it is true of any row, bool[]."""
 
 
-_START = {"max": NEVER, "min": jnp.inf, "sum": 0.0}
-_COMBINE: dict[str, Callable[..., jax.Array]] = {"max": jnp.maximum, "min": jnp.minimum, "sum": jnp.add}
-_REDUCE: dict[str, Callable[..., jax.Array]] = {"max": jnp.max, "min": jnp.min, "sum": jnp.sum}
+START = {"max": NEVER, "min": jnp.inf, "sum": 0.0}
+COMBINE: dict[str, Callable[..., jax.Array]] = {"max": jnp.maximum, "min": jnp.minimum, "sum": jnp.add}
+REDUCE: dict[str, Callable[..., jax.Array]] = {"max": jnp.max, "min": jnp.min, "sum": jnp.sum}
 
 
 def threshold_of(cells: Cells, cut: Cut, number: jax.Array, hidden: jax.Array, real: jax.Array) -> jax.Array:
@@ -111,15 +95,15 @@ def threshold_of(cells: Cells, cut: Cut, number: jax.Array, hidden: jax.Array, r
 
     Args:
       cells: the tops, and what is listed beside them.
-      cut, number: how much is kept, float32[R, 1].
+      cut, number: how much is kept, float32[R, 1]: a count, the logarithm of a mass, or of a probability relative to the best.
       hidden: the largest allowed logit that is no cell, float32[R, 1], -inf for none.
       real: rows that are, bool[R, 1]; others are left alone.
     """
     [best] = cells.fold(lambda y, _: (y,), ("max",))
-    if cut is Cut.BELOW_BEST:
+    if cut is Cut.OF_BEST:
         return jnp.maximum(best + number, LOWEST)
     wanted = number
-    if cut is Cut.LOG_MASS:
+    if cut is Cut.MASS:
         cells.weigh(finite(best))
         wanted = jnp.exp(number - finite(best))
     everything, least = _from(cells, from_order(to_order(hidden) + 1))
@@ -169,114 +153,3 @@ def score_of(tops: Sequence[jax.Array], threshold: jax.Array, key: Words, step: 
     """Score of columns int32[R, n] in a draw by the mass of their tops from the threshold on; -inf for none."""
     mass = column_sum([jnp.where(y >= threshold, y, NEVER) for y in tops]).log
     return mass + gumbel(key, step, column.astype(jnp.uint32))
-
-
-class _Block:
-    """`Cells` of a TPU's kernel. refs: tops [TOPS, R, W], listed [R, M] or None, and memory for the weights of both."""
-
-    def __init__(self, tops: Any, listed: Any, weights: Any, listed_weights: Any) -> None:
-        self.tops, self.listed, self.weights, self.listed_weights = tops, listed, weights, listed_weights
-        self.weighed = False
-        lanes = tops.shape[2] // LANES
-        self.wide = LANES * next(n for n in range(min(lanes, _TOGETHER), 0, -1) if lanes % n == 0)
-
-    def slices(self, of: Callable[[Any, Any], Any], start: Any) -> Any:
-        """`of(at, carry)` after one another for every `self.wide` columns."""
-        count = self.tops.shape[2] // self.wide
-        return jax.lax.fori_loop(0, count, lambda k, carry: of(pl.ds(k * self.wide, self.wide), carry), start)
-
-    def fold(self, of: Callable[[jax.Array, jax.Array | float], Sequence[jax.Array]], kinds: Sequence[str]) -> list[jax.Array]:
-        def of_slice(at: Any, carry: list[jax.Array]) -> list[jax.Array]:
-            for t in range(TOPS):
-                found = of(self.tops[t, :, at], self.weights[t, :, at] if self.weighed else 1.0)
-                carry = [_COMBINE[kind](x, y) for kind, x, y in zip(kinds, carry, found)]
-            return carry
-
-        height = self.tops.shape[1]
-        lanes = self.slices(of_slice, [jnp.full((height, self.wide), _START[kind], jnp.float32) for kind in kinds])
-        out = [_REDUCE[kind](x, 1, keepdims=True) for kind, x in zip(kinds, lanes)]
-        if self.listed is None:
-            return out
-        found = of(self.listed[...], self.listed_weights[...] if self.weighed else 1.0)
-        return [_COMBINE[kind](x, _REDUCE[kind](y, 1, keepdims=True)) for kind, x, y in zip(kinds, out, found)]
-
-    def weigh(self, base: jax.Array) -> None:
-        def of_slice(at: Any, carry: jax.Array) -> jax.Array:
-            for t in range(TOPS):
-                self.weights[t, :, at] = jnp.exp(self.tops[t, :, at] - base)
-            return carry
-
-        self.slices(of_slice, jnp.int32(0))
-        if self.listed is not None:
-            self.listed_weights[...] = jnp.exp(self.listed[...] - base)
-        self.weighed = True
-
-    def any(self, rows: jax.Array) -> jax.Array:
-        return jnp.max(jnp.where(rows, 1.0, 0.0)) > 0
-
-    def drawn(self, threshold: jax.Array, key: Words, step: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Best score of a column and the first that has it, [R, 1] each."""
-        shape = (self.tops.shape[1], self.wide)
-
-        def of_slice(at: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            best, first = carry
-            column = at.start + jax.lax.broadcasted_iota(jnp.int32, shape, 1)
-            score = score_of([self.tops[t, :, at] for t in range(TOPS)], threshold, key, step, column)
-            return jnp.maximum(best, score), jnp.where(score > best, column, first)
-
-        start = jnp.full(shape, NEVER, jnp.float32), jnp.full(shape, _NO_COLUMN, jnp.int32)
-        score, column = self.slices(of_slice, start)
-        best = jnp.max(score, 1, keepdims=True)
-        return best, jnp.min(jnp.where(score == best, column, _NO_COLUMN), 1, keepdims=True)
-
-
-def settled(
-    cut: Cut,
-    tops: jax.Array,
-    listed: jax.Array,
-    number: jax.Array,
-    hidden: jax.Array,
-    key: jax.Array,
-    step: jax.Array,
-    *,
-    interpret: bool = False,
-) -> Settled:
-    """The threshold and the draw of every row, by a TPU's kernel.
-
-    Args:
-      cut, number: how much is kept, float32[B].
-      tops: float32[TOPS, B, W], scaled, of `tops_of`.
-      listed: scaled logits of the candidates, float32[B, M], -inf for none; M may be 0.
-      hidden: float32[B], the largest logit of a column that is not among `tops`.
-      key: uint32[B, 2]; step: uint32[B].
-      interpret: run without a TPU, slowly.
-    """
-    batch, width = tops.shape[1:]
-    height, lists = min(batch, _SUBLANES), [listed] if listed.shape[1] else []
-
-    def kernel(*refs: Any) -> None:
-        tops, *rest = refs
-        of_list = rest.pop(0) if lists else None
-        number, hidden, key, step, threshold, score, column, weights, *listed_weights = rest
-        cells = _Block(tops, of_list, weights, *(listed_weights or [None]))
-        row = pl.program_id(0) * height + jax.lax.broadcasted_iota(jnp.int32, (height, 1), 0)
-        border = threshold_of(cells, cut, number[...], hidden[...], row < batch)
-        threshold[...], words = border, key[...]
-        score[...], column[...] = cells.drawn(border, (words[:, :1], words[:, 1:]), step[...])
-
-    rows = [number[:, None], hidden[:, None], key, step[:, None]]
-    of_rows = [pl.BlockSpec((height, x.shape[1]), lambda i: (i, 0)) for x in (*lists, *rows)]
-    memory = [pltpu.VMEM((TOPS, height, width), jnp.float32), *(pltpu.VMEM((height, x.shape[1]), jnp.float32) for x in lists)]
-    out = [jax.ShapeDtypeStruct((batch, 1), dtype) for dtype in (jnp.float32, jnp.float32, jnp.int32)]
-    found = pl.pallas_call(
-        kernel,
-        grid=(-(-batch // height),),
-        in_specs=[pl.BlockSpec((TOPS, height, width), lambda i: (0, i, 0)), *of_rows],
-        out_specs=[pl.BlockSpec((height, 1), lambda i: (i, 0)) for _ in out],
-        out_shape=out,
-        scratch_shapes=memory,
-        interpret=interpret,
-        name="tops_settled",
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
-    )(tops, *lists, *rows)
-    return Settled(*(x[:, 0] for x in found))

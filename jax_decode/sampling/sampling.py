@@ -28,9 +28,10 @@ from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.target import target
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
 from jax_decode.sampling.by_tops import cut_and_summed
+from jax_decode.sampling.candidates import Candidate, best_candidate, first_of_best, mass_of
 from jax_decode.sampling.choices import Allowed, inverse_of
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
-from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, at_once, summarize
+from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, Summary, at_once, summarize
 from jax_decode.sampling.truncation import threshold_of
 from jax_decode.step.argument_checks import check_key_words, check_logits, check_state, check_tables
 from jax_decode.step.masking import MaskParts, mask_parts, parts_at
@@ -141,36 +142,48 @@ def choose(
 
 
 def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, step: jax.Array) -> Choice:
-    logits, words, num_words, listed = allowed.logits, allowed.words, allowed.num_words, allowed.listed
+    logits, words, num_words = allowed.logits, allowed.words, allowed.num_words
     inverse = inverse_of(sampler, allowed)
     noise = None if isinstance(sampler, Greedy) else Noise(key, step)
     small, with_raw = logits.size < SMALL, with_raw or words is None
     if noise is not None and allowed.part is None and not small:
-        threshold, found = cut_and_summed(sampler, allowed, inverse, noise, with_raw)
+        threshold, found, candidate = cut_and_summed(sampler, allowed, inverse, noise, with_raw)
     else:
         threshold = None if noise is None else threshold_of(sampler, allowed, inverse)
         if allowed.part is not None:
             return _of_parts(allowed, allowed.part, inverse, threshold, noise, with_raw)
-        if small:
-            of_list = None if listed is None else listed[:2]
-            found = at_once(num_words, with_raw, logits, words, Rows(noise, inverse, threshold), of_list)
-            found = found if with_raw else found._replace(raw=jnp.full_like(found.raw, jnp.nan))
-        else:
-            found = summarize(logits, words, num_words, with_raw=with_raw, union=allowed.union)
+        found, candidate = _summed(allowed, inverse, threshold, noise, with_raw)
     score, item, allowed_sum, raw_sum = found
-    if listed is not None and not small:
-        allowed_sum = log_add(allowed_sum, _listed_sum(jnp.where(listed[1], listed[2], NEVER)))
     if noise is None:
         chosen, value = item, score
     else:
         chosen, _, value = _within_column(allowed, item, num_words, inverse, threshold, noise)
-    if listed is not None and (noise is not None or not small):
-        best, candidate, listed_value = _best_candidate(listed, inverse, threshold, noise, num_words + 32)
-        wins = (best > score) | ((best == score) & (candidate < chosen))
-        chosen = jnp.where(wins, candidate, chosen)
+    if candidate is not None:
+        best, token, listed_value = candidate
+        wins = (best > score) | ((best == score) & (token < chosen))
+        chosen = jnp.where(wins, token, chosen)
         value = jnp.where(wins, listed_value, value)
         score = jnp.maximum(score, best)
     return Choice(jnp.where(score == NEVER, -1, chosen), value - allowed_sum, value - raw_sum)
+
+
+def _summed(
+    allowed: Allowed, inverse: jax.Array | None, threshold: jax.Array | None, noise: Noise | None, with_raw: bool
+) -> tuple[Summary, Candidate | None]:
+    """What is drawn of few logits, or the best of any: with the candidates' mass, and the best of those if it is not in it."""
+    logits, words, num_words, listed = allowed.logits, allowed.words, allowed.num_words, allowed.listed
+    if logits.size < SMALL:
+        of_list = None if listed is None else listed[:2]
+        found = at_once(num_words, with_raw, logits, words, Rows(noise, inverse, threshold), of_list)
+        found = found if with_raw else found._replace(raw=jnp.full_like(found.raw, jnp.nan))
+        if listed is None or noise is None:
+            return found, None
+        return found, best_candidate(listed, inverse, threshold, noise, num_words + 32)
+    found = summarize(logits, words, num_words, with_raw=with_raw, union=allowed.union)
+    if listed is None:
+        return found, None
+    found = found._replace(allowed=log_add(found.allowed, mass_of(listed)))
+    return found, best_candidate(listed, inverse, threshold, noise, num_words + 32)
 
 
 def checked(token: jax.Array, logits: jax.Array) -> jax.Array:
@@ -204,7 +217,7 @@ def _of_parts(
         first = jnp.where((score == best[:, None]) & (score != NEVER), index, NO_ITEM).min(1)
         drawn, column = _best_of(*part.every(best, first))
         token, own, value = _within_column(allowed, column, columns, inverse, threshold, noise)
-    listed = _best_candidate(allowed.listed, inverse, threshold, noise, columns + 32 + part.first)
+    listed = best_candidate(allowed.listed, inverse, threshold, noise, columns + 32 + part.first)
     sums = [log_add(summary.allowed, log_sum(jnp.where(ok, x, NEVER))), summary.raw]
     token, candidate = (jnp.where(t == NO_ITEM, t, t + part.first) for t in (token, listed[1]))
     every = part.every(own, token, value, listed[0], candidate, listed[2], *sums)
@@ -255,47 +268,8 @@ def _within_column(
     if threshold is not None:
         ok &= y >= threshold[:, None]
     score = jnp.where(ok, y + gumbel(*noise, (columns + plane).astype(jnp.uint32)), NEVER)
-    score, token, x = _first_of_best(score, token, x)
+    score, token, x = first_of_best(score, token, x)
     return token if part is None else part.local(token), score, x
-
-
-def _best_candidate(
-    listed: tuple[jax.Array, jax.Array, jax.Array],
-    inverse: jax.Array | None,
-    threshold: jax.Array | None,
-    noise: Noise | None,
-    base: Any,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Score, token and clean logit of each row's best candidate; among equals the lowest id.
-
-    Noise belongs to a token and not to its place in the list, which depends on how long lists may be; `base`: index of token 0's.
-    """
-    token, ok, x = listed
-    y = scaled(x, inverse)
-    if threshold is not None:
-        ok = ok & (y >= threshold[:, None])
-    if noise is not None:
-        y = y + gumbel(*noise, (base + token).astype(jnp.uint32))
-    found = (jnp.where(ok, y, NEVER), jnp.where(ok, token, NO_ITEM), jnp.where(ok, x, NEVER))
-    return _first_of_best(*found)
-
-
-def _first_of_best(score: jax.Array, item: jax.Array, value: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Of every row, [B, n] each, the best score, the least of its items and the value there."""
-    none = np.float32(NEVER), np.int32(NO_ITEM), np.float32(NEVER)
-    best, first, there = jax.lax.reduce((score, item, value), none, _first_best, (1,))
-    return best, first, there
-
-
-def _listed_sum(x: jax.Array) -> jax.Array:
-    """Log-sum-exp of few numbers float32[B, M], [B]; on a GPU by one kernel instead of two."""
-    return jax.lax.reduce(x, np.float32(NEVER), log_add, (1,)) if target() == "gpu" else log_sum(x)
-
-
-def _first_best(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-    """Of two (score, item, more): the larger score, the smaller item among equals."""
-    takes = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
-    return tuple(jnp.where(takes, x, y) for x, y in zip(a, b))
 
 
 def _take(logits: jax.Array, index: jax.Array) -> jax.Array:

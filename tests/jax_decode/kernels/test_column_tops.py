@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_decode.kernels.column_tops import TOPS, Cut, settled, tops_of
+from jax_decode.kernels.column_tops import TOPS, Cut, tops_of
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.planes import LOWEST, NEVER
-from jax_decode.kernels.row_layout import words_for
+from jax_decode.kernels.planes import LOWEST, NEVER, column_sum
+from jax_decode.kernels.row_layout import LANES, words_for
+from jax_decode.kernels.settled_rows import Lanes, Settled, settled
 from jax_decode.sampling.by_tops import _by_tops, _cut_and_summed_plainly
 from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.samplers import MinP, TopK, TopP
@@ -18,7 +19,6 @@ from tests.jax_decode.kernels.test_one_pass import example, noise_of
 
 SAMPLERS = [TopK(1, None), TopK(20, None), TopP(np.float32(0.4), None), TopP(np.float32(0.95), None), TopP(np.float32(1), None)]
 SAMPLERS += [MinP(np.float32(0.05), None)]
-KERNELS = [settled]
 
 
 def cells(seed, batch, width):
@@ -33,12 +33,12 @@ def cells(seed, batch, width):
 
 def border(cut, number, own):
     """The threshold among the allowed logits of a row, descending in float64: least and greatest that a rounded sum may say."""
-    if cut is Cut.BELOW_BEST:
+    if cut is Cut.OF_BEST:
         found = max(own[0] + number, LOWEST) if len(own) else LOWEST
         return found, found
     wanted, found = number, []
     mass = np.arange(1.0, len(own) + 1)
-    if cut is Cut.LOG_MASS and len(own):
+    if cut is Cut.MASS and len(own):
         mass, wanted = np.cumsum(np.exp(own - own[0])), np.exp(number - own[0])
     for factor in (1 + 1e-5, 1 - 1e-5):
         place = np.searchsorted(mass, wanted * factor)
@@ -46,32 +46,40 @@ def border(cut, number, own):
     return min(found), max(found)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("cut", list(Cut))
 @pytest.mark.parametrize("seed", range(8))
-def test_thresholds_are_those_of_a_sort(kernel, cut, seed):
+def test_thresholds_are_those_of_a_sort(cut, seed):
     batch, width = [(3, 128), (9, 256), (1, 384), (16, 640)][seed % 4]
     logits, listed = cells(seed, batch, width)
     tops, hidden = jax.jit(lambda x: tops_of(list(x)))(logits)
     rng = np.random.default_rng(seed)
-    every = np.concatenate([np.moveaxis(logits, 1, 0).reshape(batch, -1), listed], 1).astype(np.float64)
+    every_logit = np.concatenate([np.moveaxis(logits, 1, 0).reshape(batch, -1), listed], 1).astype(np.float64)
     number = rng.integers(1, 60, batch).astype(np.float32)
-    if cut is Cut.LOG_MASS:
-        number = (np.log(rng.choice([0.1, 0.5, 0.95], batch)) + np.logaddexp.reduce(every, 1)).astype(np.float32)
-    elif cut is Cut.BELOW_BEST:
-        number = np.log(rng.choice([0.01, 0.5], batch)).astype(np.float32)
-    hidden = np.asarray(hidden).max(1)
-    rows = (jnp.stack(tops), jnp.asarray(listed), jnp.asarray(number), jnp.asarray(hidden), *noise_of(batch))
-    got = kernel(cut, *rows, interpret=True)
+    if cut is Cut.MASS:
+        number = rng.choice([0.1, 0.5, 0.95], batch).astype(np.float32)
+    elif cut is Cut.OF_BEST:
+        number = rng.choice([0.01, 0.5], batch).astype(np.float32)
+    lanes = np.asarray(hidden).reshape(batch, -1, LANES)
+    of_lanes = Lanes(jnp.asarray(lanes.max(1)), column_sum(list(np.moveaxis(logits.reshape(32, batch, -1, LANES), 2, 1).reshape(-1, batch, LANES))), None, None)
+    token = jnp.broadcast_to(jnp.arange(5, dtype=jnp.int32), listed.shape)
+    rows, every = settled(cut, jnp.asarray(number), jnp.stack(tops), of_lanes, (token, listed), None, tuple(noise_of(batch)), interpret=True)
+    got, hidden = Settled.unpacked(rows), lanes.max((1, 2))
+    assert bool(every) == bool(np.all(got.threshold > hidden))
+    total = np.logaddexp.reduce(every_logit, 1)
+    np.testing.assert_allclose(got.allowed, total, rtol=1e-5, atol=1e-5)
+    if cut is Cut.MASS:
+        number = np.log(number) + total
+    elif cut is Cut.OF_BEST:
+        number = np.log(number)
     told = 0
-    for threshold, wanted, other, own in zip(np.asarray(got.threshold), number, hidden, every):
+    for threshold, wanted, other, own in zip(np.asarray(got.threshold), number, hidden, every_logit):
         least, most = border(cut, float(wanted), -np.sort(-own[own > -np.inf]))
         if threshold > other:
             told += 1
             assert np.float32(least) - 1e-6 * abs(least) <= threshold <= np.float32(most) + 1e-6 * abs(most)
         else:
             assert least <= other, "all tokens from the threshold on are there, and were not seen"
-    assert told or seed % 4 in (0, 3) or cut is Cut.LOG_MASS
+    assert told or seed % 4 in (0, 3) or cut is Cut.MASS
 
 
 @pytest.mark.sampled(12, every=("sampler", "masked", "with_raw"))
