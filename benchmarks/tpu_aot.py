@@ -189,8 +189,8 @@ def usual(text: str) -> str:
 
 def kernel_cycles(text: str, batch: int, vocab_size: int) -> tuple[list[int], list[int], list[int]]:
     """Of every pass over the logits by a kernel: its instructions, or its bytes if those take longer. Of every kernel over the
-    columns' tops: its instructions, its search taking `TURNS`. Of every kernel of one row in every lane: its instructions, and
-    what XLA counts for any operation besides."""
+    columns' tops: its instructions, its search taking `TURNS`, where it transposes once per 128 rows. Of every kernel of one row
+    in every lane: its instructions, and what XLA counts for any operation besides."""
     num_words = words_for(vocab_size)
     height, block = block_of(batch, vocab_size, num_words, 4)
     steps = -(-batch // height) * (num_words // block)
@@ -209,10 +209,23 @@ def kernel_cycles(text: str, batch: int, vocab_size: int) -> tuple[list[int], li
         if own.startswith("lanes_"):
             of_rows.append(_with_loops(written) + OF_ANY_OPERATION)
         elif own.startswith("tops_"):
-            of_tops.append(sum(searches[len(d)] for d in depths))
+            of_tops.append(sum(searches[len(d)] for d in depths) - _transposing(written) * (blocks + -batch // LANES))
         else:
             passes.append(max(sum(turns[len(d)] for d in depths), int(bytes_read / BYTES_PER_SECOND * CLOCK_HZ)))
     return passes, of_tops, of_rows
+
+
+def _transposing(text: str) -> int:
+    """Instructions of the branches of a kernel in which it transposes, which it does not take with every block."""
+    count, branch = 0, []
+    for line in text.splitlines():
+        if not re.match(r"\s*0x[0-9a-f]+", line):
+            continue
+        if re.match(r"\s*0x[0-9a-f]+ PF:", line) or "sbr.rel" in line:
+            count += len(branch) if any("vxpose" in x for x in branch) else 0
+            branch = []
+        branch.append(line)
+    return count
 
 
 def _with_loops(text: str) -> int:

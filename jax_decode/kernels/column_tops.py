@@ -25,8 +25,8 @@ device may take for zeros."""
 
 
 class Cut(Enum):
-    """What the number of a row says of the tokens that are kept: how many, which share of the mass, 1 for all of it, or how probable
-    they are at least, relative to the best one."""
+    """What the number of a row says of the tokens that are kept: how many, which share of the mass (1: all), or how probable they
+    are at least, relative to the best one."""
 
     COUNT = "count"
     MASS = "mass"

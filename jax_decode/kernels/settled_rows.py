@@ -6,7 +6,6 @@ Eight rows are worked on at a time, one in every sublane. Their numbers come and
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -32,8 +31,8 @@ _FIELDS = 6
 
 
 class Lanes(NamedTuple):
-    """Of the columns of a lane, [B, 128] each: the largest logit that is not among the tops, and sums over the allowed logits, over
-    the others, and over the allowed ones at the temperature (None: not asked for)."""
+    """Of the columns of a lane, [B, 128] each: the largest logit that is not among the tops, and sums over the allowed logits,
+    over the others, and over the allowed ones at the temperature (None: not asked for)."""
 
     hidden: jax.Array
     inside: Sum
@@ -44,10 +43,10 @@ class Lanes(NamedTuple):
 class Settled(NamedTuple):
     """Of each row, [B], as the kernel writes it and as the other way is brought into the same form.
 
-    threshold: float32; score, column: of the column that is drawn, float32, -inf for none, and int32; allowed, raw: log-sum-exp over
-    the allowed logits with the candidates, and over all, float32; whole: int32, 1 where the tops tell; where they do not, what is
-    chosen means nothing. candidate: score, token and logit of the candidate that is drawn, float32, int32, float32; None without
-    a list.
+    threshold: float32; score, column: of the column that is drawn, float32, -inf for none, and int32; allowed, raw: log-sum-exp
+    over the allowed logits with the candidates, and over all, float32; whole: int32, 1 where the tops tell; where they do not,
+    what is chosen means nothing. candidate: score, token and logit of the candidate that is drawn, float32, int32, float32; None
+    without a list.
     """
 
     threshold: jax.Array
@@ -56,12 +55,12 @@ class Settled(NamedTuple):
     allowed: jax.Array
     raw: jax.Array
     whole: jax.Array
-    candidate: tuple[jax.Array, ...] | None
+    candidate: tuple[jax.Array, jax.Array, jax.Array] | None
 
     @property
     def packed(self) -> jax.Array:
         """int32[n, B]."""
-        every = [*self[:_FIELDS], *(self.candidate or ())]
+        every = [self.threshold, self.score, self.column, self.allowed, self.raw, self.whole, *(self.candidate or ())]
         return jnp.stack([jax.lax.bitcast_convert_type(x, jnp.int32) for x in every])
 
     @classmethod
@@ -155,7 +154,7 @@ def settled(
     *,
     interpret: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """Threshold, draw and sums of every row: `Settled.packed`, int32[n, B], and whether the tops tell of all rows, int32[], 0 or 1.
+    """Threshold, draw and sums of every row: `Settled.packed`, int32[n, B], and whether the tops tell of all, int32[], 0 or 1.
 
     Args:
       cut, number: how much is kept, float32[] or [B].
@@ -171,42 +170,15 @@ def settled(
     batch, width = tops.shape[1:]
     height, of_candidates = min(batch, _SUBLANES), list(listed or ())
     given = _Given.of(number, inverse, noise, batch)
-
-    def kernel(*refs: Any) -> None:
-        left = list(refs)
-        tops = left.pop(0)
-        lanes_of = jax.tree.unflatten(tree, [left.pop(0)[...] for _ in sums])
-        scalars = {name: left.pop(0)[0, 0] for name in given.scalars}
-        sheets = [left.pop(0) for _ in (*given.rows, *of_candidates)]
-        out, every, weights, sheet, turned, results = left
-        step = pl.program_id(0)
-        first = pl.multiple_of(jax.lax.rem(step, _TURNED) * _SUBLANES, _SUBLANES)
-        pl.when(first == 0)(lambda: _turn([sheets[: len(given.rows)], *([x] for x in sheets[len(given.rows) :])], sheet, turned))
-        rows = given.rows_of(turned[pl.ds(first, height)], scalars, [x.shape[1] for x in of_candidates])
-        real = step * height + jax.lax.broadcasted_iota(jnp.int32, (height, 1), 0) < batch
-        found = _settled_block(cut, tops, weights, lanes_of, rows, real)
-        lane = jax.lax.broadcasted_iota(jnp.int32, (height, LANES), 1)
-        values = [jax.lax.bitcast_convert_type(x, jnp.int32) for x in jax.tree.leaves(found)]
-        results[pl.ds(first, height)] = functools.reduce(
-            lambda kept, x: jnp.where(lane == x[0], x[1], kept), enumerate(values), jnp.zeros(lane.shape, jnp.int32)
-        )
-        tell = jnp.where(jnp.min(jnp.where((found.whole != 0) | ~real, 1.0, 0.0)) > 0, 1, 0)
-        every[0, 0] = jnp.where(step == 0, tell, every[0, 0] & tell)
-
-        @pl.when((first == LANES - _SUBLANES) | (step == pl.num_programs(0) - 1))
-        def _() -> None:
-            out[...] = results[...].T[: len(values)]
-
     sums, tree = jax.tree.flatten(lanes)
     in_lanes = [*given.rows.values(), *(x.T for x in of_candidates)]
-    fields = _FIELDS + (3 if listed else 0)
+    fields, sheets = _FIELDS + (3 if listed else 0), 1 + sum(-(-x.shape[1] // LANES) for x in of_candidates)
 
     def of_lanes(count: int) -> pl.BlockSpec:
         return pl.BlockSpec((count, LANES), lambda i: (0, jax.lax.div(i, _TURNED)))
 
-    sheets = 1 + sum(-(-len(x.T) // LANES) for x in of_candidates)
     rows, every = pl.pallas_call(
-        kernel,
+        _kernel(cut, given, tree, [x.shape[1] for x in of_candidates], batch),
         grid=(-(-batch // height),),
         in_specs=[
             pl.BlockSpec((TOPS, height, width), lambda i: (0, i, 0)),
@@ -227,6 +199,38 @@ def settled(
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
     )(tops, *sums, *given.scalars.values(), *in_lanes)
     return rows, every[0, 0]
+
+
+def _kernel(cut: Cut, given: _Given, tree: Any, lists: Sequence[int], batch: int) -> Callable[..., None]:
+    """The kernel of `settled`; `tree`: of the lanes; `lists`: the lengths of the lists of candidates."""
+    height = min(batch, _SUBLANES)
+
+    def kernel(*refs: Any) -> None:
+        left = list(refs)
+        tops = left.pop(0)
+        lanes = jax.tree.unflatten(tree, [left.pop(0)[...] for _ in range(tree.num_leaves)])
+        scalars = {name: left.pop(0)[0, 0] for name in given.scalars}
+        small, long = [left.pop(0) for _ in given.rows], [left.pop(0) for _ in lists]
+        out, every, weights, sheet, turned, results = left
+        step = pl.program_id(0)
+        first = pl.multiple_of(jax.lax.rem(step, _TURNED) * _SUBLANES, _SUBLANES)
+        pl.when(first == 0)(lambda: _turn([small, *([x] for x in long)], sheet, turned))
+        rows = given.rows_of(turned[pl.ds(first, height)], scalars, lists)
+        real = step * height + jax.lax.broadcasted_iota(jnp.int32, (height, 1), 0) < batch
+        found = _settled_block(cut, tops, weights, lanes, rows, real)
+        lane = jax.lax.broadcasted_iota(jnp.int32, (height, LANES), 1)
+        kept, values = jnp.zeros(lane.shape, jnp.int32), jax.tree.leaves(found)
+        for k, x in enumerate(values):
+            kept = jnp.where(lane == k, jax.lax.bitcast_convert_type(x, jnp.int32), kept)
+        results[pl.ds(first, height)] = kept
+        tell = jnp.where(jnp.min(jnp.where((found.whole != 0) | ~real, 1.0, 0.0)) > 0, 1, 0)
+        every[0, 0] = jnp.where(step == 0, tell, every[0, 0] & tell)
+
+        @pl.when((first == LANES - _SUBLANES) | (step == pl.num_programs(0) - 1))
+        def _() -> None:
+            out[...] = results[...].T[: len(values)]
+
+    return kernel
 
 
 class _Given(NamedTuple):

@@ -72,7 +72,7 @@ def _by_tops(
 
     found = Settled.unpacked(jax.lax.switch(every, [again, lambda: rows]))
     raw = found.raw if with_raw else jnp.full_like(found.raw, jnp.nan)
-    return Drawn(found.threshold, Summary(found.score, found.column, found.allowed, raw), cast(Any, found.candidate))
+    return Drawn(found.threshold, Summary(found.score, found.column, found.allowed, raw), found.candidate)
 
 
 def _cut_and_summed_plainly(
@@ -112,7 +112,9 @@ def _joined(allowed: Allowed) -> jax.Array | None:
     return functools.reduce(jnp.bitwise_or, [read(rows, of_each[:, s]) for s in range(of_each.shape[1])])
 
 
-def _kept(allowed: Allowed, inverse: jax.Array | None, with_mass: bool, with_raw: bool, interpret: bool) -> tuple[jax.Array, Lanes]:
+def _kept(
+    allowed: Allowed, inverse: jax.Array | None, with_mass: bool, with_raw: bool, interpret: bool
+) -> tuple[jax.Array, Lanes]:
     """What a pass keeps: float32[TOPS, B, W], scaled, and what it does not keep."""
     words = sources_of(allowed.words, allowed.union)
     with_raw, apart = with_raw and words is not None, with_mass and inverse is not None

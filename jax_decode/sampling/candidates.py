@@ -19,8 +19,8 @@ Candidate = tuple[jax.Array, jax.Array, jax.Array]
 
 
 class Drawn(NamedTuple):
-    """The threshold of every row, float32[B] or None; what `summary.summarize` says with it, `allowed` with the candidates; and the
-    best candidate, None without a list."""
+    """The threshold of every row, float32[B] or None; what `summary.summarize` says with it, `allowed` with the candidates; and
+    the best candidate, None without a list."""
 
     threshold: jax.Array | None
     summary: Summary

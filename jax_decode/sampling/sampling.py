@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jax_decode.errors import named_arguments
 from jax_decode.kernels.blocks import SMALL
@@ -25,7 +24,6 @@ from jax_decode.kernels.gather import places, read, whole
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, log_add, log_sum, planes, scaled
 from jax_decode.kernels.row_layout import words_for
-from jax_decode.kernels.target import target
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
 from jax_decode.sampling.by_tops import cut_and_summed
 from jax_decode.sampling.candidates import Candidate, best_candidate, first_of_best, mass_of

@@ -87,15 +87,17 @@ def test_thresholds_are_those_of_a_sort(cut, seed):
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("inverse", [None, 0.5, "rows"])
 @pytest.mark.parametrize(
-    ("batch", "width", "dtype", "with_raw"), [(9, 5000, jnp.float32, True), (2, 4096, jnp.bfloat16, True), (9, 5000, jnp.float32, False)]
+    ("batch", "width", "dtype", "with_raw"),
+    [(9, 5000, jnp.float32, True), (2, 4096, jnp.bfloat16, True), (9, 5000, jnp.float32, False), (137, 4000, jnp.float32, True)],
 )
 def test_cuts_and_draws_are_those_of_the_other_form(sampler, masked, inverse, batch, width, dtype, with_raw):
     """Some rows, of flat logits, go the other way; they must not change the rows beside them."""
     logits, _, words = example(batch, width, dtype)
     logits = logits.at[-1].set(0).at[0].multiply(0.01)
     rng = np.random.default_rng(3)
-    token, ok = rng.integers(0, width, (batch, 7)), jnp.asarray(rng.random((batch, 7)) < 0.5)
-    listed = (jnp.asarray(token, jnp.int32), ok, jnp.asarray(rng.normal(size=(batch, 7)) * 5, jnp.float32)) if masked else None
+    shape = batch, 150 if batch > LANES else 7
+    token, ok = rng.integers(0, width, shape), jnp.asarray(rng.random(shape) < 0.5)
+    listed = (jnp.asarray(token, jnp.int32), ok, jnp.asarray(rng.normal(size=shape) * 5, jnp.float32)) if masked else None
     allowed = Allowed(logits, words if masked else None, None, Columns(words_for(width)), listed)
     allowed = allowed._replace(word_at=lambda column: jnp.take_along_axis(words, column.reshape(batch, -1), 1).reshape(column.shape))
     scale = jnp.linspace(0.3, 2, batch)[:, None] if inverse == "rows" else None if inverse is None else jnp.float32(inverse)
@@ -103,8 +105,11 @@ def test_cuts_and_draws_are_those_of_the_other_form(sampler, masked, inverse, ba
     got = jax.jit(lambda: _by_tops(*arguments, interpret=True))()
     want = jax.jit(lambda: _cut_and_summed_plainly(*arguments))()
     np.testing.assert_array_equal(got[0], want[0])
-    some = np.asarray(want[1].score) > NEVER
+    some, some_listed = np.asarray(want[1].score) > NEVER, masked and np.asarray(want.candidate[0]) > NEVER
     np.testing.assert_array_equal(np.asarray(got[1].item)[some], np.asarray(want[1].item)[some])
+    assert (got.candidate is None) == (not masked)
+    for mine, other in zip(got.candidate or (), want.candidate or ()):
+        np.testing.assert_allclose(mine[some_listed], other[some_listed], rtol=1e-6 if mine.dtype == jnp.float32 else 0)
     for mine, other in zip(got[1], want[1]):
         if mine.dtype == jnp.float32:
             np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
