@@ -62,9 +62,10 @@ from fsa_compile.patterns.trailing_guards import (  # fmt: skip
 from fsa_compile.unicode.code_points import NONE, CodePointSet
 
 _LOOKED_AT = 100
-_UNNAMED = "__ANON"
-_DIGITS = sum(1 << ord(digit) for digit in "0123456789")
 """Most conditions whose automata are made together."""
+_UNNAMED = "__ANON"
+"""How Lark's names of terminals without one begin."""
+_DIGITS = sum(1 << ord(digit) for digit in "0123456789")
 _kept_looks: SizedMemo[list[Look]] = SizedMemo(1 << 16, lambda found: sum(len(look.ahead.arcs) for look in found))
 
 
