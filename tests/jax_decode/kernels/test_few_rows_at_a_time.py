@@ -9,6 +9,7 @@ from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.row_layout import pack_planes, words_for
 from jax_decode.sampling.by_tops import cut_and_summed
+from jax_decode.sampling.candidates import with_candidates
 from jax_decode.sampling.choices import inverse_of
 from jax_decode.sampling.samplers import TopK, TopP
 from jax_decode.sampling.sampling import among, choose
@@ -138,9 +139,10 @@ def _cut(sampler, logits, words, listed, noise):
     parts = None if words is None else parts_at(words, *listed)
     allowed = among(logits, parts, Columns(words_for(logits.shape[1])))
     inverse = inverse_of(sampler, allowed)
-    threshold, drawn = cut_and_summed(sampler, allowed, inverse, noise, True)
-    rest = {"noise": noise, "inverse": inverse, "threshold": threshold}
-    return threshold, threshold_of(sampler, allowed, inverse), drawn, summarize(logits, allowed.words, words_for(WIDTH), **rest)
+    threshold, drawn, _ = cut_and_summed(sampler, allowed, inverse, noise, True)
+    alone = threshold_of(sampler, allowed, inverse)
+    again = summarize(logits, allowed.words, words_for(WIDTH), noise=noise, inverse=inverse, threshold=threshold)
+    return threshold, alone, drawn, with_candidates(allowed, inverse, noise, threshold, again).summary
 
 
 @pytest.mark.sampled(6)
