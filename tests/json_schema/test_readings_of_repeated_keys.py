@@ -1,4 +1,6 @@
-"""Every reading of a text whose keys might be repeated: what is accepted is what is valid in all of them, by `jsonschema`.
+"""Every reading of a text whose keys might be repeated: what is accepted is valid in all of them, by `jsonschema`.
+
+Without `oneOf`, `not` and `if` it is all that is.
 
 Two keys that the schema does not name might be one key, of which a reader keeps the last, and a machine with finitely many states
 cannot know. So the values that a text may have are those with any of these keys left out but the last.
@@ -134,7 +136,9 @@ def test_what_is_valid_in_every_reading_is_accepted_and_nothing_else(order, tall
             tally["checks"] += 1
             accepted = machine is not None and machine.accepts(text.encode())
             assert not accepted or judge.is_valid(json.loads(text)), (schema, text)
-            if exact:
-                assert accepted == all(map(judge.is_valid, values)), (schema, text)
+            everywhere = all(map(judge.is_valid, values))
+            assert everywhere or not accepted or not exact, (schema, text)
+            if exact and not any(word in str(schema) for word in ("'oneOf'", "'not'", "'if'")):
+                assert accepted == everywhere, (schema, text)
             tally["accepted in several readings"] += accepted and len(values) > 1
     assert tally["accepted in several readings"] > 50
