@@ -28,6 +28,7 @@ _TOGETHER = 4
 _NOTHING = 2**31 - 1
 """Larger than every token and column."""
 _FIELDS = 6
+"""Of `Settled` without a candidate."""
 
 
 class Lanes(NamedTuple):
@@ -134,7 +135,7 @@ class _Block:
 
 class _Rows(NamedTuple):
     """Numbers of a block of rows, [R, 1] each: words of their keys, step, what the cut is told, inverse temperature or None; and
-    their candidates, [R, n], logits -inf where there is none: logits, tokens; None without a list."""
+    their candidates, [R, n]: tokens, and logits, -inf where there is none; None without a list."""
 
     key: tuple[jax.Array, jax.Array]
     step: jax.Array
@@ -160,13 +161,11 @@ def settled(
       cut, number: how much is kept, float32[] or [B].
       tops: float32[TOPS, B, W], scaled, of `tops_of`.
       lanes: of the same pass.
-      listed: tokens int32[B, M] of the candidates and their clean logits float32[B, M], -inf where not allowed.
+      listed: tokens int32[B, M] of the candidates, M at least 1, and their clean logits float32[B, M], -inf where not allowed.
       inverse: inverse temperature, float32[] or [B, 1], or None.
       noise: key words uint32[B, 2] and step uint32[B]; candidates have the noise of `W + 32` and their token.
       interpret: run without a TPU, slowly.
     """
-    batch, width = tops.shape[1:]
-    height = min(batch, _SUBLANES)
     batch, width = tops.shape[1:]
     height, of_candidates = min(batch, _SUBLANES), list(listed or ())
     given = _Given.of(number, inverse, noise, batch)

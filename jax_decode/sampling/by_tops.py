@@ -32,6 +32,8 @@ _LEAST_COLUMNS = 8
 
 def cut_and_summed(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool) -> Drawn:
     """The threshold of a sampler, as of `truncation.threshold_of`, `summary.summarize` with it, and the candidates."""
+    if allowed.listed is not None and not allowed.listed[0].shape[1]:
+        allowed = allowed._replace(listed=None)
     plainly = functools.partial(_cut_and_summed_plainly, sampler, allowed, inverse, noise, with_raw)
     few = not isinstance(sampler, TopK) or sampler.k * _LEAST_COLUMNS <= allowed.num_words
     if not isinstance(sampler, (TopK, TopP, MinP)) or not few or allowed.part is not None or allowed.logits.size < SMALL:
