@@ -174,6 +174,16 @@ class Border(NamedTuple):
     weight_low: jax.Array
     weight_high: jax.Array
 
+    @property
+    def packed(self) -> jax.Array:
+        """int32[7, B]: a loop of a CPU copies and writes every number of its own by an operation of its own."""
+        return jnp.stack([*self[:2], *(jax.lax.bitcast_convert_type(x, jnp.int32) for x in self[2:])])
+
+    @classmethod
+    def unpacked(cls, numbers: jax.Array) -> Border:
+        """Of `packed`."""
+        return cls(*numbers[:2], *jax.lax.bitcast_convert_type(numbers[2:], jnp.float32))
+
     def told(self, place: jax.Array, mass: jax.Array, wanted: jax.Array) -> Border:
         """With the mass of the tokens from a place between the two up to `high`."""
         whole = self.above + mass
@@ -276,7 +286,11 @@ def narrowed(
         place = jnp.clip(guess, border.low + 1, border.high - 1)
         border = border.told(place, tokens.mass(place, border.high), wanted)
 
-    def goes_on(carry: tuple[jax.Array, Border]) -> jax.Array:
-        return ~settled(carry[1]).all() & (~jnp.bool_(roughly) | (carry[0] < _GUESSES))
+    def another_packed(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        count, border = another((carry[0], Border.unpacked(carry[1])))
+        return count, border.packed
 
-    return jax.lax.while_loop(goes_on, another, (jnp.int32(0), border))[1]
+    def goes_on(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
+        return ~settled(Border.unpacked(carry[1])).all() & (~jnp.bool_(roughly) | (carry[0] < _GUESSES))
+
+    return Border.unpacked(jax.lax.while_loop(goes_on, another_packed, (jnp.int32(0), border.packed))[1])

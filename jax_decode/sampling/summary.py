@@ -323,7 +323,7 @@ def _on_cpu(
 class CutInMemory(NamedTuple):
     """How a row's threshold is found where its numbers are in memory.
 
-    threshold: function of a block: logits [n, V'], words, inverse temperature, exponentials [n, planes, W] of scaled logits
+    threshold: function of a block: clean logits [n, V'], words, inverse temperature, exponentials [n, planes, W] of scaled logits
     relative to `best`, 0 where not allowed, `best` and `rows`; returns float32[n]. best: the best scaled logit of every row,
     float32[B]; rows: a tree of arrays with one row each.
     """
@@ -397,8 +397,8 @@ def _of_block(
             y = scaled(x, inverse)
             y, z = jax.lax.optimization_barrier((y, jnp.exp(y - base)))
         exps = in_planes(z, words, num_words)
-        kept["threshold"] = cut_off.threshold(logits, words, inverse, exps, cut_off.best, cut_off.rows)
-        kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, z, words, num_words))
+        kept["threshold"] = cut_off.threshold(x, words, inverse, exps, cut_off.best, cut_off.rows)
+        kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, exps.reshape(len(y), -1), None, num_words))
     elif inverse is not None:
         kept["drawn"] = _scaled_masses(num_words, x, words, inverse, threshold)
     elif threshold is not None:
@@ -410,9 +410,11 @@ def in_planes(e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Arra
     """Numbers [n, V'] in memory as planes [n, planes, W], 0 where not allowed."""
     count = -(-e.shape[1] // num_words)
     if words is None:
-        out = jnp.pad(e, ((0, 0), (0, count * num_words - e.shape[1])))
+        whole = e.shape[1] // num_words * num_words
+        planes = [e[:, :whole], *cut(e[:, whole:], None, num_words, 0.0)]
     else:
-        out = jnp.concatenate(list(cut(e, words, num_words, 0.0)), 1)
+        planes = list(cut(e, words, num_words, 0.0))
+    out = jnp.concatenate(planes, 1)  # rather than padded: that would ask of every number whether it is inside
     return jax.lax.optimization_barrier(out).reshape(len(e), count, num_words)
 
 

@@ -172,7 +172,9 @@ def _threshold_in_memory(
 
     def searched() -> jax.Array:
         found = search(tokens, mass, p, done, guesses)
-        border = within(found, jax.lax.top_k(tokens.columns_below(found.high), few.column.shape[1])[1])
+        best = tokens.columns_below(found.high)
+        best = jnp.where(best >= from_order(found.low)[:, None], best, 0.0)  # all others are not told apart
+        border = within(found, jax.lax.top_k(best, few.column.shape[1])[1])
         border = jnp.where(border == NEVER, jnp.where(found.low == 0, LOWEST, from_order(found.low)), border)
         equal = (found.high - found.low == 1) & (found.low > 0) & ~done
         border = jax.lax.cond(

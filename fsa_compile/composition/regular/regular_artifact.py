@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,19 @@ _PACKED_PAIRS = 1 << (63 - _TOKEN_BITS)
 _FEW_ARCS = 1000
 
 
+class _Segments(NamedTuple):
+    """One entry for every pair of states, ascending: the pair, where its sorted tokens begin, their number and hash."""
+
+    pair: np.ndarray
+    begin: np.ndarray
+    size: np.ndarray
+    hash: np.ndarray
+
+
 def _by_pair(
     pair: np.ndarray, token: np.ndarray, num_pairs: int, tables: VocabularyTables
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Single tokens by pair of states: the tokens, and (pair, where its tokens begin, their number and hash) of each one."""
+) -> tuple[np.ndarray, _Segments]:
+    """Single tokens by pair of states: all of them sorted, and the segment of each pair."""
     if num_pairs <= _PACKED_PAIRS:
         key = (pair << _TOKEN_BITS) | token
         key.sort()
@@ -41,7 +50,7 @@ def _by_pair(
     begin = segment_starts(pair)
     size = segment_sizes(begin, len(pair))
     hashes = np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64)
-    return token, pair[begin], begin, size, hashes
+    return token, _Segments(pair[begin], begin, size, hashes)
 
 
 class _Groups:
@@ -49,12 +58,13 @@ class _Groups:
 
     def __init__(self, arcs: TokenArcs, tables: VocabularyTables, num_states: int, pool: RowPool) -> None:
         s = num_states
-        self.token, pair, begin, size, hashes = _by_pair(arcs.state * s + arcs.target, arcs.token, s * s, tables)
+        self.token, found = _by_pair(arcs.state * s + arcs.target, arcs.token, s * s, tables)
         if arcs.lists is not None:
-            pair, begin, size, hashes = self._with_lists(arcs, arcs.lists, tables, s, pair, begin, size, hashes)
-        row = np.zeros(len(pair), np.int64)
+            found = self._with_lists(arcs, arcs.lists, tables, s, found)
+        row = np.zeros(len(found.pair), np.int64)
         if len(arcs.row_state):
-            pair, begin, size, hashes, row = self._with_sets(arcs, tables, s, pool, pair, begin, size, hashes)
+            found, row = self._with_sets(arcs, tables, s, pool, found)
+        pair, begin, size, hashes = found
         wide = ((size > NARROW) & (row == 0)).nonzero()[0]
         if len(wide):
             lo, hi = begin[wide], begin[wide] + size[wide]
@@ -63,45 +73,29 @@ class _Groups:
         self.begin, self.size, self.hash, self.row = begin, size, hashes, row
 
     def _with_lists(
-        self,
-        arcs: TokenArcs,
-        lists: TokenLists,
-        tables: VocabularyTables,
-        s: int,
-        pair: np.ndarray,
-        begin: np.ndarray,
-        size: np.ndarray,
-        hashes: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        self, arcs: TokenArcs, lists: TokenLists, tables: VocabularyTables, s: int, found: _Segments
+    ) -> _Segments:
         """Adds the tokens given as lists; lists of one (state, target) are sorted as single tokens are."""
         of_list = lists.state * s + lists.target
-        every, which = numbered(np.concatenate((pair, of_list)))
-        several = (np.bincount(which, minlength=len(every)) > 1)[which[len(pair) :]]
+        every, which = numbered(np.concatenate((found.pair, of_list)))
+        several = (np.bincount(which, minlength=len(every)) > 1)[which[len(found.pair) :]]
         if several.any():
             listed, at = spread(lists.begin[several], lists.size[several])
             pair = np.concatenate((arcs.state * s + arcs.target, of_list[several][listed]))
-            self.token, pair, begin, size, hashes = _by_pair(pair, np.concatenate((arcs.token, lists.token[at])), s * s, tables)
+            self.token, found = _by_pair(pair, np.concatenate((arcs.token, lists.token[at])), s * s, tables)
         alone = (~several).nonzero()[0]
-        pair = np.concatenate((pair, of_list[alone]))
+        pair = np.concatenate((found.pair, of_list[alone]))
         order = pair.argsort(kind="stable")
-        begin = np.concatenate((begin, lists.begin[alone] + len(self.token)))[order]
+        begin = np.concatenate((found.begin, lists.begin[alone] + len(self.token)))[order]
         self.token = np.concatenate((self.token, lists.token))
-        columns = (size, lists.size), (hashes, lists.hash)
-        size, hashes = (np.concatenate((own, known[alone]))[order] for own, known in columns)
-        return pair[order], begin, size, hashes
+        columns = (found.size, lists.size), (found.hash, lists.hash)
+        return _Segments(pair[order], begin, *(np.concatenate((own, known[alone]))[order] for own, known in columns))
 
     def _with_sets(
-        self,
-        arcs: TokenArcs,
-        tables: VocabularyTables,
-        s: int,
-        pool: RowPool,
-        pair: np.ndarray,
-        begin: np.ndarray,
-        size: np.ndarray,
-        hashes: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Adds the sets given as bit rows; a (state, target) with both a row and single tokens becomes one row."""
+        self, arcs: TokenArcs, tables: VocabularyTables, s: int, pool: RowPool, found: _Segments
+    ) -> tuple[_Segments, np.ndarray]:
+        """Adds the sets given as bit rows, and says each pair's row; one with both a row and single tokens has one row."""
+        pair, begin, size, hashes = found
         order = np.argsort(arcs.row_state * s + arcs.row_target, kind="stable")
         set_pair, member = (arcs.row_state * s + arcs.row_target)[order], arcs.row_set[order]
         set_begin = segment_starts(set_pair)
@@ -126,13 +120,9 @@ class _Groups:
         zeros = np.zeros(len(set_pair), np.int64)
         pair = np.concatenate([pair[alone], set_pair])
         order = pair.argsort(kind="stable")
-        return (
-            pair[order],
-            np.concatenate([begin[alone], zeros])[order],
-            np.concatenate([size[alone], zeros])[order],
-            np.concatenate([hashes[alone], set_hash])[order],
-            np.concatenate([np.zeros(int(alone.sum()), np.int64), numbers])[order],
-        )
+        columns = (begin, zeros), (size, zeros), (hashes, set_hash)
+        every = _Segments(pair[order], *(np.concatenate([own[alone], of_set])[order] for own, of_set in columns))
+        return every, np.concatenate([np.zeros(int(alone.sum()), np.int64), numbers])[order]
 
     def select(self, keep: np.ndarray, renumber: np.ndarray) -> None:
         """Keeps some groups and renumbers states."""
