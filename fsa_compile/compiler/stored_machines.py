@@ -1,8 +1,12 @@
-"""Machines of long grammars on disk, beside the tables of vocabularies: what of a compilation no vocabulary changes.
+"""Machines of long grammars in files: what of a compilation no vocabulary changes.
 
-Another vocabulary, or another process, then takes the machine from the file. A file is named by a digest of the grammar, of what
-else the machine depends on, and of this package's code and Unicode's version, so a file that does not fit is never read; one that
-is damaged is replaced. Which machine a grammar has belongs to `grammar`.
+* Those of the library's larger languages come with the package, and are read where the grammar is that of the library, word for
+  word. `tools/library_machines.py` writes them; a test makes each of them anew, and compares.
+* Others lie on disk beside the tables of vocabularies, so that another vocabulary, or another process, takes the machine from
+  there. A file is named by a digest of the grammar, of what else the machine depends on, and of this package's code and Unicode's
+  version, so a file that does not fit is never read; one that is damaged is replaced.
+
+Which machine a grammar has belongs to `grammar`.
 """
 
 from __future__ import annotations
@@ -10,13 +14,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from fsa_compile import library
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.cache import code_digest
 from fsa_compile.grammar.grammar_checks import check_grammar
@@ -29,6 +35,8 @@ LONG = 5_000
 """Characters from which on a grammar's machine is kept: those of shorter ones are made in less than a second."""
 MOST_FILES = 32
 """Most machines of a folder; those used longest ago are deleted."""
+LIBRARY = Path(library.__file__).parent
+_PACKAGED = ".machine.xz"
 _ARRAYS = ("byte_class", "action", "entry_offset", "entry_next", "entry_push", "entry_add", "end", "bounds")
 _TEXTS = ("specials", "pushes", "start", "stack", "control_names", "symbol_names", "deterministic")
 
@@ -41,17 +49,65 @@ def stored_machine(
     specials: Mapping[str | int, int],
     limits: CompileLimits,
 ) -> ByteMachine:
-    """The machine of a grammar, from disk or made now.
+    """The machine of a grammar, from the package, from disk, or made now.
 
     Args:
       grammar: as a front end made it.
       make: makes the machine; its exceptions pass through, and nothing is kept of them.
       stacks, specials, limits: as `machine_of` is given them.
     """
+    if len(grammar.text) >= LONG:
+        found = packaged_machine(grammar, stacks=stacks, specials=specials, limits=limits)
+        if found is not None:
+            check_grammar(grammar)  # for its warnings
+            return found
+    return machine_on_disk(grammar, make, stacks=stacks, specials=specials, limits=limits)
+
+
+def packaged_machine(
+    grammar: Grammar, *, stacks: int, specials: Mapping[str | int, int], limits: CompileLimits
+) -> ByteMachine | None:
+    """The machine that comes with the package; None where there is none, or where smaller limits might forbid to make it."""
+    if any(getattr(limits, name) < most for name, most in _bounds(CompileLimits())):
+        return None
+    for path in LIBRARY.glob(f"*{_PACKAGED}"):
+        if library.grammar_text(path.name.removesuffix(_PACKAGED)) == grammar.text:
+            return _load(path, packaged_key(grammar, stacks, specials))
+    return None
+
+
+def packaged_path(name: str) -> Path:
+    """Where the machine of a language of the library lies, if it comes with the package."""
+    return LIBRARY / f"{name}{_PACKAGED}"
+
+
+def packaged_bytes(machine: ByteMachine, key: str) -> bytes:
+    """The content of a file of the package."""
+    import lzma
+
+    out = io.BytesIO()
+    _write(machine, out, key, np.savez)
+    return lzma.compress(out.getvalue(), preset=9 | lzma.PRESET_EXTREME)
+
+
+def packaged_key(grammar: Grammar, stacks: int, specials: Mapping[str | int, int]) -> str:
+    """What tells the machines of the package apart: not the code, which a test sees to, nor limits that are large enough."""
+    return _digest(grammar, stacks, list(specials.items()))
+
+
+def machine_on_disk(
+    grammar: Grammar,
+    make: Callable[[], ByteMachine],
+    *,
+    stacks: int,
+    specials: Mapping[str | int, int],
+    limits: CompileLimits,
+) -> ByteMachine:
+    """The machine of a grammar, from disk or made now; the arguments are `stored_machine`'s."""
     folder = cache_folder() if len(grammar.text) >= LONG else None
     if folder is None:
         return make()
-    key = _key(grammar, stacks, specials, limits)
+    key = _digest(grammar, stacks, list(specials.items()), _bounds(limits), code_digest())
     path = folder / f"machine-{key[:40]}.npz"
     found = _load(path, key)
     if found is None:
@@ -64,15 +120,18 @@ def stored_machine(
     return found
 
 
-def _key(grammar: Grammar, stacks: int, specials: Mapping[str | int, int], limits: CompileLimits) -> str:
-    bounds = [(field.name, getattr(limits, field.name)) for field in dataclasses.fields(limits) if field.name != "max_seconds"]
-    text = repr((grammar, stacks, list(specials.items()), bounds, code_digest()))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def _bounds(limits: CompileLimits) -> list[tuple[str, Any]]:
+    """All limits but that on time, by name."""
+    return [(field.name, getattr(limits, field.name)) for field in dataclasses.fields(limits) if field.name != "max_seconds"]
+
+
+def _digest(*values: Any) -> str:
+    return hashlib.sha256(repr(values).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _load(path: Path, key: str) -> ByteMachine | None:
     try:
-        with open_regular(path) as opened, np.load(opened, allow_pickle=False) as file:
+        with open_regular(path) as opened, np.load(_unpacked(path, opened), allow_pickle=False) as file:
             texts = json.loads(file["texts"].tobytes())
             if texts.pop("key") != key:
                 return None
@@ -91,20 +150,32 @@ def _load(path: Path, key: str) -> ByteMachine | None:
     return machine
 
 
+def _unpacked(path: Path, opened: IO[bytes]) -> IO[bytes]:
+    if not path.name.endswith(_PACKAGED):
+        return opened
+    import lzma  # not every Python has it; the machine is made then
+
+    return io.BytesIO(lzma.decompress(opened.read()))
+
+
 def _save(machine: ByteMachine, path: Path, key: str) -> None:
     """Writes a machine atomically; a disk that cannot be written only costs time, and what is not known here is not kept."""
     if machine.strays is not None or machine.sets is not None or machine.token_reserve is not None:
         return
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            _write(machine, file, key, np.savez_compressed)
+        _shrink(path.parent)
+
+
+def _write(machine: ByteMachine, file: IO[bytes], key: str, save: Callable[..., None]) -> None:
     texts: dict[str, Any] = {name: getattr(machine, name) for name in _TEXTS}
     texts |= {"key": key, "num_symbols": machine.num_symbols}
     arrays = {name: getattr(machine, name) for name in _ARRAYS} | {"returns": np.stack(machine.returns).astype(np.int32)}
     if machine.temperature is not None:
         arrays["temperature"] = machine.temperature
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
-            np.savez_compressed(file, texts=np.frombuffer(json.dumps(texts).encode(), np.uint8), **arrays)
-        _shrink(path.parent)
+    save(file, texts=np.frombuffer(json.dumps(texts).encode(), np.uint8), **arrays)
 
 
 def _shrink(folder: Path) -> None:

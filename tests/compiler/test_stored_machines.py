@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import dataclasses
+import lzma
 
-from fsa_compile import CompileLimits, ConstraintError, Vocabulary, compile_grammar
+import numpy as np
+import pytest
+from oracles.grammar_checks import grammar_of, library_machine
+
+from fsa_compile import CompileLimits, ConstraintError, Vocabulary, compile_grammar, library
 from fsa_compile.compiler import cache, stored_machines
+from fsa_compile.compiler.stored_machines import packaged_machine
 from fsa_compile.formats import grammar_constraints
 from fsa_compile.grammar.grammar_checks import GrammarWarning
+from tools.library_machines import LANGUAGES
 
 LETTERS = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b"(a", b"))", b""], stop_ids=[258])
 OTHER = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b"a)", b"a,", b""], stop_ids=[258])
@@ -32,6 +39,10 @@ def made(monkeypatch, tmp_path):
 
 def stored(folder):
     return sorted(folder.glob("machine-*.npz"))
+
+
+def packaged(grammar, *, stacks=1, specials=None, limits=None):
+    return packaged_machine(grammar, stacks=stacks, specials=specials or {}, limits=limits or CompileLimits())
 
 
 def check(constraint):
@@ -120,3 +131,45 @@ def test_those_used_longest_ago_are_deleted(made, tmp_path, monkeypatch):
     assert len(stored(tmp_path)) == 2
     compile_grammar(COMMENT + RULES.replace("[a-z]", "[d-z]"), LETTERS)
     assert len(made) == 3
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_machines_of_the_package_are_those_that_the_code_makes(name):
+    found, made = packaged(grammar_of(name)), library_machine(name)
+    for field in dataclasses.fields(made):
+        one, other = getattr(found, field.name), getattr(made, field.name)
+        same = one.dtype == other.dtype and np.array_equal(one, other) if isinstance(other, np.ndarray) else one == other
+        assert same, f"{field.name}: run python -m tools.library_machines {name}"
+
+
+def test_each_file_of_the_package_is_of_a_language():
+    files = {path.name for path in stored_machines.LIBRARY.glob("*.xz")}
+    assert files == {stored_machines.packaged_path(name).name for name in LANGUAGES}
+
+
+def test_a_language_of_the_library_is_not_made(made, tmp_path):
+    constraint = compile_grammar(library.grammar_text("java"), LETTERS, **library.options("java"))
+    for text, fine in ((b"class A { int a; }", True), (b"class A { int; }", False)):
+        walk = constraint.walk()
+        assert fine == all(walk.allowed()[b] and walk.advance(b) is None for b in text)
+    assert not made
+    assert not stored(tmp_path)
+
+
+def test_whatever_is_not_the_language_of_the_library_has_no_machine_in_the_package():
+    grammar, limits = grammar_of("java"), CompileLimits()
+    assert packaged(grammar) is not None
+    assert packaged(grammar, limits=CompileLimits(max_seconds=1, max_rules=30_000)) is not None
+    assert packaged(grammar, limits=dataclasses.replace(limits, max_rules=limits.max_rules - 1)) is None
+    assert packaged(grammar, stacks=2) is None
+    assert packaged(grammar, specials={"<eot>": 3}) is None
+    for other in ({"text": grammar.text + "\n"}, {"start": "expression"}, {"mode": "characters"}):
+        assert packaged(dataclasses.replace(grammar, **other)) is None
+
+
+def test_a_file_of_the_package_that_cannot_be_read_is_none(monkeypatch, tmp_path):
+    whole = stored_machines.packaged_path("sql").read_bytes()
+    monkeypatch.setattr(stored_machines, "LIBRARY", tmp_path)
+    for content, fine in ((whole, True), (b"", False), (whole[:-40], False), (lzma.compress(b"PK"), False)):
+        stored_machines.packaged_path("sql").write_bytes(content)
+        assert (packaged(grammar_of("sql")) is not None) == fine
