@@ -58,10 +58,9 @@ class Roles:
 
     def number(self, labels: frozenset[Hashable]) -> int | bytes | None:
         """The role of a state by its labels; the name that it stands behind; None where it is both."""
-        if len(labels) == 1:
-            (label,) = labels
-            if isinstance(label, tuple) and len(label) == 3:
-                return label[1]
+        if {len(label) if isinstance(label, tuple) else 0 for label in labels} == {3}:
+            names = {label[1] for label in labels}
+            return names.pop() if len(names) == 1 else None
         if (found := self._number.get(labels)) is not None:
             return found
         within, behind, text, outside, lead = set[bytes](), set[bytes](), list[Answer](), False, False

@@ -178,8 +178,7 @@ class _Nondeterministic:
                     self.add(branch, first, end)
             case tree.Named(branches=named):
                 self.has_names = True
-                for name, behind in named:
-                    self._named(name.encode(), behind, begin, end)
+                self._named(named, begin, end)
             case tree.Repeated():
                 self._repeated(node, begin, end)
             case tree.Joined(part=part, between=between):
@@ -204,17 +203,25 @@ class _Nondeterministic:
         self.moves += [[(1 << byte, there)] for byte, there in zip(text[1:], (*range(first + 1, first + more), end))]
         self.moves[begin].append((1 << text[0], first if more else end))
 
-    def _named(self, name: bytes, behind: tree.Format, begin: int, end: int) -> None:
-        here = self.state((self.labels[begin], b""))
-        self.free[begin].append(here)
-        for read, byte in enumerate(name, 1):
-            there = self.state((self.labels[begin], name[:read]))
-            self.moves[here].append((1 << byte, there))
-            here = there
-        outside = self._numbers, self._behind
-        self._numbers, self._behind = itertools.count(), (self.labels[begin], name)
-        self.add(behind, here, end)
-        self._numbers, self._behind = outside
+    def _named(self, named: tuple[tuple[str, tree.Format], ...], begin: int, end: int) -> None:
+        """A trie of names, with what stands behind each where it ends."""
+        place = self.labels[begin]
+        first = self.state((place, b""))
+        self.free[begin].append(first)
+        states = {b"": first}
+        for text, behind in named:
+            name, here = text.encode(), first
+            for size in range(1, len(name) + 1):
+                read = name[:size]
+                there = states.get(read)
+                if there is None:
+                    there = states[read] = self.state((place, read))
+                    self.moves[here].append((1 << name[size - 1], there))
+                here = there
+            outside = self._numbers, self._behind
+            self._numbers, self._behind = itertools.count(), (place, name)
+            self.add(behind, here, end)
+            self._numbers, self._behind = outside
 
     def _repeated(self, node: tree.Repeated, begin: int, end: int) -> None:
         here = begin
@@ -355,11 +362,12 @@ def _masks(dfa: ByteDfa, source: np.ndarray, target: np.ndarray) -> list[int]:
 def _deterministic(build: _Nondeterministic, start: int, end: int, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
     """Subsets of states; a letter is a class of bytes that no state tells apart."""
     order: list[Collection[int]] = []
-    alone, known = [0] * len(build.free), dict[frozenset[int], int]()
+    free, all_moves, all_calls = build.free, build.moves, build.calls
+    alone, known = [0] * len(free), dict[frozenset[int], int]()
 
     @functools.cache
     def closure(state: int) -> frozenset[int]:
-        return frozenset(reach([state], build.free.__getitem__)) if build.free[state] else frozenset((state,))
+        return frozenset(reach([state], free.__getitem__)) if free[state] else frozenset((state,))
 
     def new(states: Collection[int]) -> int:
         order.append(states)
@@ -371,9 +379,9 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
         if isinstance(states, int):
             found = alone[states]
             if not found:
-                found = alone[states] = numbered(closure(states)) if build.free[states] else new((states,))
+                found = alone[states] = numbered(closure(states)) if free[states] else new((states,))
             return found
-        return numbered(frozenset().union(*map(closure, states)))
+        return numbered(states if not any(map(free.__getitem__, states)) else frozenset().union(*map(closure, states)))
 
     def numbered(key: frozenset[int]) -> int:
         if len(key) == 1:
@@ -393,12 +401,17 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
             deadline.check("Writing out the text around the values")
         if len(states) == 1:
             (state,) = states
-            read, called = build.moves[state], build.calls[state]
+            read, called = all_moves[state], all_calls[state]
         else:
-            read, called = ([x for state in states for x in column[state]] for column in (build.moves, build.calls))
-        if len(read) == 1:
-            moves.append((at, read[0][0], number(read[0][1])))
-        else:
+            read, called = [], []
+            for state in states:
+                read += all_moves[state]
+                called += all_calls[state]
+        letters = {mask for mask, _ in read}
+        if len(letters) == 1:
+            there = read[0][1] if len(read) == 1 else frozenset([there for _, there in read])
+            moves.append((at, read[0][0], number(there)))
+        elif read:
             moves += [(at, mask, number(there)) for mask, there in _parted(read)]
         if called:
             targets: dict[int, set[int]] = {}
