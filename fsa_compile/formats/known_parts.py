@@ -58,8 +58,8 @@ class Roles:
 
     def number(self, labels: frozenset[Hashable]) -> int | bytes | None:
         """The role of a state by its labels; the name that it stands behind; None where it is both."""
-        if {len(label) if isinstance(label, tuple) else 0 for label in labels} == {3}:
-            names = {label[1] for label in labels}
+        names = {label[1] if isinstance(label, tuple) and len(label) == 3 else None for label in labels}
+        if names and None not in names:
             return names.pop() if len(names) == 1 else None
         if (found := self._number.get(labels)) is not None:
             return found
