@@ -26,6 +26,7 @@ Universe: TypeAlias = Literal["digits", "plain", "all"]
 UNDECIDED = 2
 """What a condition says of a number where the spelling is beyond it."""
 _CHARACTERS = sorted("+-.0123456789Ee")
+_CODES = [ord(character) for character in _CHARACTERS]
 _DIGITS = "0123456789"
 
 
@@ -320,10 +321,10 @@ def _spelled(state: str, character: str, universe: Universe) -> str | None:
 
 
 @functools.cache
-def _following(state: str, universe: Universe) -> list[tuple[int, int, str]]:
-    """(place of a character among `_CHARACTERS`, the character, the state of the number syntax after it) where there is one."""
-    after = ((place, ord(character), _spelled(state, character, universe)) for place, character in enumerate(_CHARACTERS))
-    return [(place, character, spelled) for place, character, spelled in after if spelled is not None]
+def _following(state: str, universe: Universe) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The places among `_CHARACTERS` of those that a number goes on with, and the states of the number syntax behind them."""
+    after = [_spelled(state, character, universe) for character in _CHARACTERS]
+    return tuple(i for i, spelled in enumerate(after) if spelled), tuple(spelled for spelled in after if spelled)
 
 
 class _Run:
@@ -331,17 +332,22 @@ class _Run:
 
     def __init__(self, condition: Condition) -> None:
         self._condition, self._states = condition, [condition.start]
-        self._number, self._after, self._says = {condition.start: 0}, dict[int, int](), dict[int, int]()
+        self._number, self._says = {condition.start: 0}, dict[int, int]()
+        self._after: dict[tuple[int, tuple[int, ...]], list[int]] = {}
 
-    def step(self, state: int, place: int) -> int:
-        """The state after one of `_CHARACTERS`."""
-        found = self._after.get(len(_CHARACTERS) * state + place)
+    def steps(self, state: int, places: tuple[int, ...]) -> list[int]:
+        """The states after each of some of `_CHARACTERS`."""
+        found = self._after.get((state, places))
         if found is None:
-            after = self._condition.step(self._states[state], _CHARACTERS[place])
-            found = self._after[len(_CHARACTERS) * state + place] = self._number.setdefault(after, len(self._states))
-            if found == len(self._states):
-                self._states.append(after)
+            here, step = self._states[state], self._condition.step
+            found = self._after[state, places] = [self._numbered(step(here, _CHARACTERS[place])) for place in places]
         return found
+
+    def _numbered(self, state: Any) -> int:
+        number = self._number.setdefault(state, len(self._states))
+        if number == len(self._states):
+            self._states.append(state)
+        return number
 
     def says(self, state: int) -> int:
         """What the condition says of a number that ends here."""
@@ -376,8 +382,8 @@ def number_dfa(
         ends = joint[0] in "zifx"
         labels.append(label(tuple([run.says(q) for run, q in zip(runs, joint[1:])])) if ends else 0)
         row = []
-        for place, character, spelled in _following(joint[0], universe):
-            after = (spelled, *[run.step(q, place) for run, q in zip(runs, joint[1:])])
+        places, spelled = _following(joint[0], universe)
+        for place, after in zip(places, zip(spelled, *[run.steps(q, places) for run, q in zip(runs, joint[1:])])):
             target = number.get(after)
             if target is None:
                 if len(order) >= max_states:
@@ -387,6 +393,6 @@ def number_dfa(
                     )  # fmt: skip
                 target = number[after] = len(order)
                 order.append(after)
-            row.append((character, character, target))
+            row.append((_CODES[place], _CODES[place], target))
         rows.append(tuple(row))
     return minimized(TextDfa(rows, labels))
