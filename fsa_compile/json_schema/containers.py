@@ -7,7 +7,7 @@ member is one call whose outcomes lead to what is left. All equal frames are one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from fsa_compile.automata.pushdown import UNCOUNTED
@@ -48,6 +48,7 @@ class Frames(ContainerBase):
         self._orders: dict[int, Order] = {}
         self._sorted: dict[int, tuple[str, ...]] = {}
         self._positions: dict[int, dict[str, int]] = {}
+        self._places: dict[int, list[Place]] = {}
         self._coming: dict[Any, Any] = {}
         self._targets: dict[Any, int] = {}
         self._differing = Differing(self, controls, scalars, decisions, keywords, derivatives, options)
@@ -208,6 +209,13 @@ class Frames(ContainerBase):
             found = self._coming[place] = frozenset().union(*(self._orders[n][p:] for n, p in place.at))
         return found
 
+    def _places_of(self, number: int) -> list[Place]:
+        """The places after each key of an order that is the only one."""
+        found = self._places.get(number)
+        if found is None:
+            found = self._places[number] = [Place(((number, i),)) for i in range(1, len(self._orders[number]) + 1)]
+        return found
+
     def _passed(self, place: Place, key: str | None) -> Place:
         """The place after a key; None for a key that no order names."""
         if key is None:
@@ -263,25 +271,27 @@ class Frames(ContainerBase):
         targets: list[tuple[int, int]] = []
         d = self._decisions
         keys: Sequence[str]
-        if len(place.at) == 1:
+        places: Iterable[Place]
+        one = len(place.at) == 1
+        if one:
             number, position = place.at[0]
-            keys = self._orders[number][position:]
+            keys, places = self._orders[number][position:], self._places_of(number)[position:]
         else:
             left = self._left(place)
             keys = [key for key in every if key in left]
+            places = (self._passed(place, key) for key in keys)
         rest = formula
-        for key in keys:
-            after = self._passed(place, key)
+        for key, after in zip(keys, places):
             for c in classes.by_key.get(key, ()):
                 if target := self._after_key(after, rest, key, classes.classes[c]):
                     targets.append((c, target))
-            if len(place.at) == 1 and (v := d.known(Has(key))) is not None:
+            if one and (v := d.known(Has(key))) is not None:
                 rest = d.substitute(rest, {v: 0})  # the key was passed over
                 if not rest:
                     break
         if rest:
             after = self._passed(place, None)
-            rest = self._derivatives.settle(rest, lambda _: False) if len(place.at) > 1 else rest
+            rest = rest if one else self._derivatives.settle(rest, lambda _: False)
             for c in classes.other:
                 if rest and (target := self._after_key(after, rest, None, classes.classes[c])):
                     targets.append((c, target))

@@ -76,6 +76,7 @@ class Derivatives:
         self._matches = matches
         self._array_cases: dict[int, list[Case]] = {}
         self._pruned: dict[tuple[int, int], int] = {}
+        self._asking: dict[int, tuple[bool, list[str]]] = {}
         self._contradictions = Contradictions(decisions, keywords, self._together)
         self._known_together: dict[frozenset[int], bool] = {}
 
@@ -276,13 +277,17 @@ class Derivatives:
 
     def _harmless(self, atom: Members, coming: Callable[[str], bool]) -> bool:
         """Whether every coming key may have any value."""
-        k = self._keywords
-        table = k.tables[atom.table]
-        return (
-            k.accepts_anything(table.additional)
-            and all(k.accepts_anything(schema) for _, schema in table.patterns)
-            and all(k.accepts_anything(schema) for key, schema in table.properties.items() if coming(key))
-        )
+        found = self._asking.get(atom.table)
+        if found is None:
+            found = self._asking[atom.table] = self._find_asking(atom.table)
+        others, keys = found
+        return not others and not any(map(coming, keys))
+
+    def _find_asking(self, number: int) -> tuple[bool, list[str]]:
+        """(whether a table of members asks something of keys that it does not name; the keys of whose values it does)."""
+        anything, table = self._keywords.accepts_anything, self._keywords.tables[number]
+        others = [table.additional, *(schema for _, schema in table.patterns)]
+        return not all(map(anything, others)), [key for key, schema in table.properties.items() if not anything(schema)]
 
     # the step itself
 
