@@ -117,6 +117,7 @@ class _Framing:
         self, outer: ByteMachine, values: Sequence[Value], calls: list[tuple[int, int, int]], deadline: Deadline
     ) -> None:
         self.outer, self.values, self.calls = outer, values, calls
+        self._first_of: dict[int, dict[int, int]] = {}
         inner = list({id(value.machine): value.machine for value in values}.values())
         self.machines = machines = [*inner, outer]
         index = {id(machine): number for number, machine in enumerate(machines)}
@@ -285,17 +286,17 @@ class _Framing:
         """The first bytes of a value that may begin in a control of the outer machine, and what follows it there."""
         outer, value, at = self.outer, self.values[number], self.offsets[self.machine_of[number]]
         machine = value.machine
-        first = _columns(machine.action[value.start], self.kinds[self.machine_of[number]])
+        first = self._first_actions(number)
         after, row = int(outer.entry_next[entry]), self.action[self._control(control)]
         if after == RETURN:
-            self._add_return(row, np.flatnonzero(first), number)
+            self._add_return(row, list(first), number)
             return
         before = tuple((s + self.above.symbol, add) for s, add in outer.pushes[outer.entry_push[entry]])
         bottom = (*before, (self.symbol[after], int(outer.entry_add[entry])), *((s + at.symbol, 0) for s in machine.stack))
-        for kind in np.flatnonzero(first).tolist():
+        for kind, action in first.items():
             if row[kind]:
                 self._refuse_beginning(number, kind)
-            low, high = machine.entry_offset[first[kind] : first[kind] + 2].tolist()
+            low, high = machine.entry_offset[action : action + 2].tolist()
             guarded = machine.sets is not None and machine.sets.guards[machine.sets.entry[low]] != NO_GUARD
             if high - low != 1 or machine.entry_next[low] == RETURN or guarded:
                 self._refuse(number, kind, "begins the value in more than one way")
@@ -303,11 +304,21 @@ class _Framing:
             following = int(machine.entry_next[low]) + at.control
             row[kind] = self._own_action(following, bottom + push, int(machine.entry_add[low]))
 
-    def _add_return(self, row: np.ndarray, first: np.ndarray, number: int) -> None:
+    def _first_actions(self, number: int) -> dict[int, int]:
+        """The actions of a value's machine at its first byte, by class of letters."""
+        found = self._first_of.get(number)
+        if found is None:
+            value = self.values[number]
+            actions = _columns(value.machine.action[value.start], self.kinds[self.machine_of[number]])
+            at = actions.nonzero()[0]
+            found = self._first_of[number] = dict(zip(at.tolist(), actions[at].tolist()))
+        return found
+
+    def _add_return(self, row: np.ndarray, first: list[int], number: int) -> None:
         """A frame of the outer machine ends where a value may begin."""
         leave = self._own_action(RETURN)
         ends = {leave, *(1 + self.above.action + np.flatnonzero(self.outer.entry_next[self.outer.entry_offset[1:-1]] == RETURN))}
-        for kind in first.tolist():
+        for kind in first:
             if row[kind] and row[kind] not in ends:
                 self._refuse_beginning(number, kind)
             row[kind] = row[kind] or leave
@@ -396,7 +407,7 @@ class _Framing:
 
 def _columns(table: np.ndarray, kinds: np.ndarray) -> np.ndarray:
     """The columns of some classes; nothing for class -1."""
-    return np.where(kinds >= 0, table[..., kinds], 0)
+    return np.where(kinds >= 0, table.take(kinds, axis=-1), 0)
 
 
 def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
