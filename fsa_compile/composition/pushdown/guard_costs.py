@@ -50,9 +50,13 @@ class Pairs:
     def __init__(
         self, place: np.ndarray, case: np.ndarray, effect: np.ndarray, keys: tuple[np.ndarray, np.ndarray] | None = None
     ) -> None:
-        order = np.lexsort((effect, case, place))
-        self.place, self.effect, self.case = place[order], effect[order], case[order]
-        self._begin = segment_starts(self.place * (int(case.max(initial=0)) + 1) + self.case)
+        cases, effects = int(case.max(initial=0)) + 1, int(effect.max(initial=0)) + 1
+        assert (int(place.max(initial=0)) + 1) * cases * effects < 1 << 63  # far more would not fit in memory
+        key = (place * cases + case) * effects + effect
+        key.sort()
+        which, self.effect = np.divmod(key, effects)
+        self.place, self.case = np.divmod(which, cases)
+        self._begin = segment_starts(which)
         begun = self.place[self._begin]
         self._first = segment_starts(begun)
         self._places = begun[self._first]
