@@ -418,12 +418,20 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
             for schema, target in called:
                 targets.setdefault(schema, set()).add(target)
             calls[at] = {schema: number(frozenset(there)) for schema, there in targets.items()}
+    return _trimmed(_of_subsets(build, order, moves, calls, end))
+
+
+def _of_subsets(
+    build: _Nondeterministic, order: list[Collection[int]], moves: list[tuple[int, int, int]],
+    calls: dict[int, dict[int, int]], end: int,
+) -> TextAutomaton:  # fmt: skip
+    """The automaton of numbered subsets, with their moves, (subset, letters, next one), and calls."""
     byte_class = _classes(build)
     table = _table(moves, byte_class, len(order) + 1)
     final = np.array([False, *(end in states for states in order)])
     schemas = tuple(node for _, node in build.schemas.values())
     found = tuple(_labels(build, [(), *order])) if build.has_names else ()
-    return _trimmed(TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials), found))
+    return TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials), found)
 
 
 def _labels(build: _Nondeterministic, subsets: list[Collection[int]]) -> list[frozenset[Hashable]]:
