@@ -83,22 +83,32 @@ def _column_terminals(lexicon: Lexicon, newline: int, indentation: Indentation, 
     """Numbers of the newline terminals that put the next line at level 0, 1, and so on."""
     base = lexicon.terminals[newline]
     space, tab, feed, line = (lexicon.class_set(1 << ord(c)) for c in " \t\f\n")
-    blank = space | tab | feed | first_symbols(base.automaton.arcs[:1])
     out = []
     for level in range(indentation.levels + 1):
-        counted = _with_column(base.automaton, space, line, level * indentation.unit)
-        automaton = trimmed(counted)[0]
+        automaton = trimmed(_with_column(base.automaton, space, line, level * indentation.unit))[0]
         if not any(automaton.final):
             what = (
                 f"terminal {base.name} does not end with {level * indentation.unit} spaces, which begin a line in {level} blocks"
             )
             fix = r"Let it read the spaces of the next line: /(\r?\n[\t ]*)+/."
             raise UnsupportedGrammarError(what, text=grammar.text, start=base.start, end=base.end, fix=fix)
-        name = f"{base.name} before level {level}"
+        ends = [
+            End(part, end.guard | space | tab | feed | further, end.look)
+            for end in base.ends or [End(base.automaton, 0)]
+            for further, part in _by_continuation(_with_column(end.automaton, space, line, level * indentation.unit))
+        ]
+        name, key = f"{base.name} before level {level}", ("column", level, base.key)
         out.append(len(lexicon.terminals))
-        key, ends = ("column", level, base.key), [End(automaton, blank)]
-        lexicon.terminals.append(Terminal(name, base.priority, False, key, base.start, base.end, automaton, False, ends))
+        column = Terminal(name, base.priority, False, key, base.start, base.end, automaton, False, ends, begin=base.begin)
+        lexicon.terminals.append(column)
     return out
+
+
+def _by_continuation(automaton: Automaton) -> Iterator[tuple[int, Automaton]]:
+    """The texts of an automaton by the symbols with which longer ones may go on; those are given as well."""
+    further = [first_symbols([arcs]) for arcs in automaton.arcs]
+    for symbols in sorted({further[q] for q, final in enumerate(automaton.final) if final}):
+        yield symbols, Automaton(automaton.arcs, [final and further[q] == symbols for q, final in enumerate(automaton.final)])
 
 
 def _with_column(base: Automaton, space: int, line: int, column: int) -> Automaton:
