@@ -36,6 +36,14 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
     bottom = 1 << len(tables.symbol_callees)
     exits = _Exits(tables, below, bottom)
     good = exits.good()
+    met = contexts
+    while exits.disagree(good):
+        met, fewer = _met(tables, _Exits(tables, below, bottom).good(some=True), below, bottom)
+        exits = _Exits(tables, fewer, bottom)
+        good = exits.good()
+        if fewer == below:
+            break
+        below = fewer
     _check_loops(tables, builder, contexts, exits, good, lambda: _Exits(tables, below, bottom, adding=True).good())
     if not good[tables.start] & bottom:
         what = "the grammar accepts no text: whatever is begun, some lexeme can never end"
@@ -60,17 +68,24 @@ def trim(tables: FrameTables, builder: FrameBuilder, text: str) -> None:
         ]
         return some if len(some) < len(entries) else entries
 
-    _drop_dead(tables, contexts, alive, lambda row: {s: r for s, r in row.items() if not dead(r, below[s])})
+    # A control is not entered below symbols below which it is dead.
+    entered = [symbols & good[c] for c, symbols in enumerate(met)]
+    _drop_dead(tables, contexts, entered, alive, lambda row: {s: r for s, r in row.items() if not dead(r, below[s])})
     _drop_returns(tables)
 
 
 def _drop_dead(
     tables: FrameTables,
     contexts: list[int],
+    entered: list[int],
     alive: Callable[[list[Entry], int], list[Entry]],
     returns: Callable[[dict[int, int]], dict[int, int]],
 ) -> None:
-    """Leaves what can be completed; `alive`: of a list of entries, below some symbols, `returns`: of a row of returns."""
+    """Leaves what can be completed; `alive`: of a list of entries, below some symbols, `returns`: of a row of returns.
+
+    Args:
+      contexts: per control the symbols that may be on top of its stack; `entered`: those left when nothing dead is entered.
+    """
     lists: dict[int, tuple[list[Entry], list[Entry]]] = {}  # by identity: lists that are all calls, and what is left of them
     rows: dict[int, tuple[list[Action], list[Action], list[int]]] = {}  # likewise rows; where other lists stand in each
     rets: dict[int, tuple[dict[int, int], dict[int, int]]] = {}
@@ -92,7 +107,7 @@ def _drop_dead(
         own = left
         for i in others:
             mask, entries = left[i]
-            if (some := alive(entries, contexts[c])) is not entries:
+            if (some := alive(entries, entered[c])) is not entries:
                 own = [*left] if own is left else own
                 own[i] = mask, some
         tables.actions[c] = own
@@ -136,6 +151,45 @@ def _contexts(tables: FrameTables, builder: FrameBuilder) -> tuple[list[int], li
         for callees in under:
             below[s] |= by_callees[callees]
     return contexts, below
+
+
+def _met(tables: FrameTables, good: list[int], below: list[int], bottom: int) -> tuple[list[int], list[int]]:
+    """`_contexts` where controls are entered only below symbols below which they may be completed.
+
+    Args:
+      good: per control these symbols.
+      below: per symbol those that may lie right below it; the result has no others.
+      bottom: the symbol at the bottom, as a bit set.
+    """
+    contexts, fewer = [0] * len(tables.actions), [0] * len(below)
+    onward: list[set[int]] = [set() for _ in below]
+    todo: dict[int, int] = {}
+
+    def enter(c: int, symbols: int) -> None:
+        if new := symbols & good[c] & ~contexts[c]:
+            contexts[c] |= new
+            todo[c] = todo.get(c, 0) | new
+
+    def lie_below(s: int, symbols: int) -> None:
+        if new := symbols & below[s] & ~fewer[s]:
+            fewer[s] |= new
+            for r in onward[s]:
+                enter(r, new)
+
+    enter(tables.start, bottom)
+    while todo:
+        c, new = todo.popitem()
+        for there, push, _ in (e for _, entries in tables.actions[c] for e in entries if e[0] != RETURN):
+            under = new
+            for s, _ in push:
+                lie_below(s, under)
+                under = 1 << s
+            enter(there, under)
+        for s, r in tables.ret[c].items():
+            if new >> s & 1 and r not in onward[s]:
+                onward[s].add(r)
+                enter(r, fewer[s])
+    return contexts, fewer
 
 
 class _Exits:
@@ -225,15 +279,24 @@ class _Exits:
                     self.calls.append({})
                 self.calls[y].setdefault(symbol, []).append(x)
 
-    def good(self) -> list[int]:
-        """Per control the symbols below which it can be completed."""
+    def disagree(self, good: list[int]) -> bool:
+        """Whether a return can be completed above some symbols and not above others."""
+        returns = [(self.below[s], good[r]) for row in self.rows for s, r in row.items()]
+        return any(below & ~alive and below & alive for below, alive in returns)
+
+    def good(self, *, some: bool = False) -> list[int]:
+        """Per control the symbols below which it can be completed: whatever lies below these, or with `some` of that."""
         while True:
             exits = self.reached = self._reached()
             known = {mask: self._valid_for(mask) for mask in dict.fromkeys(exits)}
             good = [known[mask] for mask in exits]
             changed = False
             for i, row in enumerate(self.rows, 1):
-                lost = union(1 << s for s, r in row.items() if self.below[s] & ~good[r])
+                lost = union(
+                    1 << s
+                    for s, r in row.items()
+                    if (dead := self.below[s] & ~good[r]) and not (some and dead != self.below[s])
+                )
                 if self.valid[i] & lost:
                     self.valid[i] &= ~lost
                     changed = True

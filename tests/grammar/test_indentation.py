@@ -67,6 +67,16 @@ class _Blocks(Indenter):
     OPEN_PAREN_types, CLOSE_PAREN_types = [], []
 
 
+class _Units(_Blocks):
+    """Lark's `Indenter` where each of at most three blocks is indented by two spaces more, as `%indent 2 3` says."""
+
+    def handle_NL(self, token):  # noqa: N802
+        column = len(token.rsplit("\n", 1)[1])
+        if self.paren_level <= 0 and (column % 2 or not column <= min(self.indent_level[-1] + 2, 6)):
+            raise lark.indenter.DedentError
+        yield from super().handle_NL(token)
+
+
 def parses(parse, text: str) -> bool:
     """Whether a parser reads a text."""
     try:
@@ -246,3 +256,45 @@ _NL: /(\n *)+/
         assert machine.accepts(text.encode()) == parses(judge.parse, text), text
         seen[parses(judge.parse, text)] += 1
     assert min(seen.values()) > 50
+
+
+@pytest.mark.parametrize(
+    "newline", [r"(\n *)+(?!x)", r"(\n *)+(?!xy)", r"(\n *)+(?=[xb]|$)", r"\n *(?!xy)", r"\n *", r"(?<!a)\n *", r"(\n *)+(?=[^\n]*b|$)"]
+)
+def test_newlines_with_conditions_and_of_one_line_each(newline: str) -> None:
+    """They are those of Lark; but the last newline may be missing, and spaces begin no text and end none."""
+    grammar = rf"""
+start: (_NL | item)*
+item: NAME _NL [_INDENT item+ _DEDENT]
+NAME: /[a-z]+/
+_NL: /{newline}/
+%ignore " "
+%declare _INDENT _DEDENT
+"""
+    machine, judge = machine_of(parse_lark(grammar + "%indent 2 3")), lark.Lark(grammar, parser="lalr", postlex=_Units())
+    both = {True: 0, False: 0}
+    for text in ("".join(parts) for n in range(5) for parts in itertools.product(["x", "b", "a", "y", "\n", "\n  "], repeat=n)):
+        if not text.endswith("\n"):
+            continue
+        theirs = parses(judge.parse, text)
+        assert machine.accepts(text.encode()) == theirs, text
+        both[theirs] += 1
+    assert min(both.values()) > 10
+
+
+def test_ignored_comments_before_a_colon():
+    """A comment may stand before the line's end and not before the colon, though it is one lexeme that both places call."""
+    grammar = r"""
+start: item*
+item: NAME ":" _NL _INDENT item+ _DEDENT | NAME ";" _NL
+NAME: /[a-z]+/
+_NL: /(\n *)+/
+%ignore " "
+%ignore /#[^\n]*/
+%declare _INDENT _DEDENT
+%indent 2 3
+"""
+    machine = machine_of(parse_lark(grammar))
+    for text, read in (("a: #c\n  b;\n", True), ("a; #:\nb: #;\n  c;#", True), ("a #c\n", False), ("a #:\n", False), ("a #", False)):
+        assert machine.accepts(text.encode()) == read
+        assert bool(machine.run(text.encode())) == read
