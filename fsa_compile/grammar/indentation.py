@@ -8,7 +8,8 @@ all called together, so that the return tells which line it was, and one newline
 the level of every open block, and what knows no newlines (a line) is one frame for all levels.
 
 Where a bracket is open, newlines are ignored, and so is what `%ignore` has and begins as a newline does, such as a comment; but
-not within rules of one line. At the end of the text the last newline may be missing, and all blocks end.
+not within rules of one line. At the end of the text the last line end may be missing, also behind a
+comment that the newline terminal reads, and all blocks end.
 
 Source: the language of Lark's `Indenter`, https://lark-parser.readthedocs.io, with a fixed number of spaces for each level.
 """
@@ -28,6 +29,7 @@ from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar, Indentation
 from fsa_compile.grammar.lexing.terminal_automata import difference, trimmed
 from fsa_compile.grammar.lexing.terminals import Automaton, End, Lexicon, Terminal
+from fsa_compile.grammar.lexing.text_ahead import HOLDS
 from fsa_compile.grammar.rule_automata import UncountableError
 from fsa_compile.grammar.transition_network import Frame, Network
 from fsa_compile.limits import CompileLimits, Deadline
@@ -60,7 +62,8 @@ def indented(network: Network, grammar: Grammar, limits: CompileLimits, deadline
     assert network.blocks is not None
     newline = network.blocks[0]
     columns = _column_terminals(network.lexicon, newline, grammar.indentation, grammar)
-    frames = _Levels(network, columns, limits, deadline).frames()
+    last = _last_terminals(network.lexicon, newline)
+    frames = _Levels(network, columns, last, limits, deadline).frames()
     ignore, in_brackets = _ignored(network, newline)
     frames, inside = _brackets(frames, network.lexicon.terminals, set(grammar.one_line))
     return dataclasses.replace(network, frames=frames, ignore=ignore, inside=inside, in_brackets=in_brackets)
@@ -111,6 +114,27 @@ def _by_continuation(automaton: Automaton) -> Iterator[tuple[int, Automaton]]:
         yield symbols, Automaton(automaton.arcs, [final and further[q] == symbols for q, final in enumerate(automaton.final)])
 
 
+def _last_terminals(lexicon: Lexicon, newline: int) -> list[int]:
+    """Numbers of terminals for a last line that is a newline but for its end, such as a comment, and is none without it."""
+    base, end = lexicon.terminals[newline], 1 << lexicon.num_classes
+    line = lexicon.class_set(1 << ord("\n"))
+    out = []
+    for one in base.ends or [End(base.automaton, 0)]:
+        if one.guard & end or (one.look and not one.look.before(HOLDS) & end):
+            continue
+        arcs, final = one.automaton
+        ends = [any(symbols & line and final[q] for symbols, q in some) for some in arcs]
+        moved = [[(symbols, q + 1) for symbols, q in some] for some in arcs]
+        automaton = difference(Automaton([moved[0], *moved], [False, *ends]), [base.automaton])[0]
+        if any(automaton.final):
+            out.append(len(lexicon.terminals))
+            key, name = ("last line", len(out), base.key), f"{base.name} without its end"
+            last = Terminal(name, base.priority + 1, False, key, base.start, base.end, automaton, False, begin=base.begin)
+            last.ends.append(End(automaton, end - 1))
+            lexicon.terminals.append(last)
+    return out
+
+
 def _with_column(base: Automaton, space: int, line: int, column: int) -> Automaton:
     """The texts of an automaton whose last line is a number of spaces. Positions: -1 not blank, else spaces so far."""
     number, order = {(0, -1): 0}, [(0, -1)]
@@ -132,9 +156,10 @@ def _with_column(base: Automaton, space: int, line: int, column: int) -> Automat
 class _Levels:
     """Frames multiplied with levels."""
 
-    def __init__(self, network: Network, columns: list[int], limits: CompileLimits, deadline: Deadline) -> None:
+    def __init__(self, network: Network, columns: list[int], last: list[int], limits: CompileLimits, deadline: Deadline) -> None:
         assert network.blocks is not None
-        self.network, self.columns, self.limits, self.deadline = network, columns, limits, deadline
+        self.network, self.columns, self.last = network, columns, last
+        self.limits, self.deadline = limits, deadline
         self.newline, self.indent, self.dedent = network.blocks
         self.deep = self._deep()
         self.exits: dict[tuple[int, At], set[At]] = {}
@@ -186,7 +211,8 @@ class _Levels:
                     continue
                 for column in self.columns[: level + 2]:
                     yield column, there, (level, self.columns.index(column))
-                yield None, there, (level, _END)
+                for missing in (None, *self.last):
+                    yield missing, there, (level, _END)
 
     def _reached(self, k: int, first: At) -> dict[tuple[int, At], list[tuple[int | tuple[int, At, At] | None, tuple[int, At]]]]:
         """States with levels that a copy of a frame reaches, with their moves."""
@@ -228,7 +254,7 @@ class _Levels:
                 else:
                     nfa.arcs[states[state]].append((self._labels(label), states[where]))
         dfa = nfa.minimal(states[0, first], end, lambda _: self.deadline.check(_DOING))
-        homes = {**frame.homes, **dict.fromkeys(self.columns, frame.homes.get(self.newline, [frame.rule]))}
+        homes = {**frame.homes, **dict.fromkeys([*self.columns, *self.last], frame.homes.get(self.newline, [frame.rule]))}
         return dataclasses.replace(frame, dfa=dfa if k == 0 else without_empty(dfa), homes=homes, block=True)
 
     def _labels(self, label: int | tuple[int, At, At]) -> int:

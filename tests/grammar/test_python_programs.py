@@ -66,7 +66,7 @@ SHORT = (
     "with a as b: pass\n", "try:\n    a\nexcept b as c:\n    d\n", "1, a /9\n", "(a := b)\n", "class A(B, c=D):\n    x: int = 1\n",
     "f(a, # b\n  c)\n", "(a, [b, *c]) = [d] = e\n", "for (a.b, c[0]), *d in e: pass\n", "with a as (b, c): d\n", "x = b'' b\"\"\"a\"\"\" + rb'\\a'\n",
     "x = u'' r'''a''' f'' '\\U0010ffff'\n", "def f(a, /, b=1, *, c, **d): pass\n", "def f(a=1, /, *b): pass\n", "x = lambda a, /: a\n", "from .. . import a\n",
-    "  # a\n \t\nx\n", " # a\nx\n", "\t\nx\n", "a = \\\n    b + \\\n    c if d \\\n    else e\n", "with a, \\\n     b: c\n", "assert a, \\\n    'b' \\\n    'c'\n", "from a import b, \\\n    c\n",
+    "a # b", "if a:\n    b\n    # c\n# d", "# a", "  # a\n \t\nx\n", " # a\nx\n", "\t\nx\n", "a = \\\n    b + \\\n    c if d \\\n    else e\n", "with a, \\\n     b: c\n", "assert a, \\\n    'b' \\\n    'c'\n", "from a import b, \\\n    c\n",
     "f(\\\n a \\\n , b)\n", "a \\\n  .b \\\n  [c] \\\n  = d\n", "with a \\\n  as b: c\n",
     "del (a, [b.c]), d[0],\n", "for a \\\n  in b: c\n", "x = b'a' \\\n  b'b'\n", "with (a as b, c): pass\n",
     "f'{a.b}{c[1]}{d(e, -1)!r:>{f}}'\n", "f(\n f\"{', '.join(a)}\", f'{a[1:]} {b+1}{{' \n)\n", 'f"""{a.b}\n"d" {e=:x}"""\n',
@@ -168,7 +168,7 @@ def test_what_is_no_python_is_refused(text):
 
 
 LEFT_OUT = (
-    "if a:\n  b\n", "if a:\n\tb\n", "a\n  ", "a # b", "'\\N{BULLET}'\n", "match *a, b:\n    case c: d\n", "match not a:\n    case b: c\n",
+    "if a:\n  b\n", "if a:\n\tb\n", "a\n  ", "'\\N{BULLET}'\n", "match *a, b:\n    case c: d\n", "match not a:\n    case b: c\n",
     "match a:\n    case 1 + 2j: b\n", "match a:\n    case f'b': c\n", "match a:\n    case b(_=c): d\n",
     "f'{ {a} }'\n", "f'{a or {}}'\n", "f'{(lambda: a)}'\n", "f'{(yield)}'\n", "f'{(a := b)}'\n", "f'{f\"a\"}'\n", "f'{[a for b.c in d]}'\n",
     "f'''{a\n}'''\n", "f'''{(a\n)}'''\n", "f'{a:\">3}'\n", "f'\\{a}'\n", "(a): b = c\n",
