@@ -42,12 +42,12 @@ def item_end(text: str, at: int, within: bool) -> int:
 
 
 def expected(text: str) -> bool:
-    """Lines of an item or of nothing, each with a comment or none; the last line's end may be missing."""
+    """Lines of an item or of nothing, each with a comment or none; the end of the last line may be missing."""
     at = 0
     while at < len(text):
         if text[at] not in "#\n":
             at = item_end(text, at, within=False)
-        if at < 0 or not re.match(r"#?\n|\Z", text[at:]):
+        if at < 0 or not re.match(r"#?(\n|\Z)", text[at:]):
             return False
         at = text.find("\n", at) + 1 or len(text)
     return True

@@ -66,7 +66,7 @@ SHORT = (
     "with a as b: pass\n", "try:\n    a\nexcept b as c:\n    d\n", "1, a /9\n", "(a := b)\n", "class A(B, c=D):\n    x: int = 1\n",
     "f(a, # b\n  c)\n", "(a, [b, *c]) = [d] = e\n", "for (a.b, c[0]), *d in e: pass\n", "with a as (b, c): d\n", "x = b'' b\"\"\"a\"\"\" + rb'\\a'\n",
     "x = u'' r'''a''' f'' '\\U0010ffff'\n", "def f(a, /, b=1, *, c, **d): pass\n", "def f(a=1, /, *b): pass\n", "x = lambda a, /: a\n", "from .. . import a\n",
-    "a # b", "if a:\n    b\n    # c\n# d", "# a", "  # a\n \t\nx\n", " # a\nx\n", "\t\nx\n", "a = \\\n    b + \\\n    c if d \\\n    else e\n", "with a, \\\n     b: c\n", "assert a, \\\n    'b' \\\n    'c'\n", "from a import b, \\\n    c\n",
+    "if a:\n    b\n    # c\n# d", "a\n# b", "  # a\n \t\nx\n", " # a\nx\n", "\t\nx\n", "a = \\\n    b + \\\n    c if d \\\n    else e\n", "with a, \\\n     b: c\n", "assert a, \\\n    'b' \\\n    'c'\n", "from a import b, \\\n    c\n",
     "f(\\\n a \\\n , b)\n", "a \\\n  .b \\\n  [c] \\\n  = d\n", "with a \\\n  as b: c\n",
     "del (a, [b.c]), d[0],\n", "for a \\\n  in b: c\n", "x = b'a' \\\n  b'b'\n", "with (a as b, c): pass\n",
     "f'{a.b}{c[1]}{d(e, -1)!r:>{f}}'\n", "f(\n f\"{', '.join(a)}\", f'{a[1:]} {b+1}{{' \n)\n", 'f"""{a.b}\n"d" {e=:x}"""\n',

@@ -157,7 +157,7 @@ def check_texts(grammar: str, parsers: tuple[lark.Lark, lark.Lark], machine: Byt
 def check_masks(grammar: str, machine: ByteMachine, rng: random.Random) -> Counter:
     """A token is allowed if and only if the machine can read it; so no walk ends before a text does."""
     made = {"".join(rng.choices(PARTS, k=rng.randint(2, 4))).encode() for _ in range(24)}
-    pieces = [b"", *sorted({bytes([b]) for b in (*b"\t\n\r", *range(32, 127))} | made)]
+    pieces = [b"", *(bytes([b]) for b in range(256)), *sorted(piece for piece in made if len(piece) > 1)]
     walks, counts = compile_grammar(grammar, Vocabulary.from_tokens(pieces, stop_ids=[0])), Counter()
     for _ in range(4):
         walk, here = walks.walk(), {machine.initial}
@@ -170,7 +170,7 @@ def check_masks(grammar: str, machine: ByteMachine, rng: random.Random) -> Count
             further = np.flatnonzero(allowed[1:]).tolist()
             if not further:
                 break
-            token = rng.choice(further) + 1
+            token = rng.choice([t for t in further if pieces[t + 1].isascii()] or further) + 1
             walk.advance(token)
             here = machine.run(pieces[token], here)
     return counts
