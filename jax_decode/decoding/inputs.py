@@ -75,6 +75,15 @@ def _read_prompt(row: Any, i: int, vocab_size: int, fix: str) -> list[int]:
     return [_checked_id(t, vocab_size, f"token at position {at} of prompt {i}", wrong) for at, t in enumerate(row)]
 
 
+def read_ids(ids: Any, size: int, what: str, fix: str) -> list[int]:
+    """Token ids below `size`, of a list or an array of one dimension; `what`: the argument's name.
+
+    Raises:
+      DecodeError: they are something else; `fix`: what to give.
+    """
+    return [_checked_id(t, size, f"id at position {at} of {what}", fix) for at, t in enumerate(_listed(ids, what, fix))]
+
+
 def read_keys(key: Any, num_prompts: int, num_samples: int) -> jax.Array:
     """A typed key per row, [num_prompts * num_samples].
 

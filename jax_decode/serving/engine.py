@@ -15,10 +15,10 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from fsa_compile.errors import named_fields
+from fsa_compile.errors import named_fields, shown
 from jax_decode.decoding import inputs
 from jax_decode.decoding.requests import Numbers, read_positive
-from jax_decode.errors import DecodeError, PoolFullError
+from jax_decode.errors import DecodeError, PoolFullError, is_whole
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.serving import turns
 from jax_decode.serving.pool import ConstraintPool
@@ -107,15 +107,20 @@ class Engine:
         max_depth: int = MAX_DEPTH,
     ) -> None:
         check_sampler(sampler)
-        inputs.check_decoder(decoder, None if pool is None else pool.tables)
+        if pool is not None and not isinstance(pool, ConstraintPool):
+            raise DecodeError(f"the pool is a {type(pool).__name__}", fix="Pass a ConstraintPool, or None for free texts only.")
+        size = inputs.check_decoder(decoder, None if pool is None else pool.tables)
         self.decoder, self.pool = decoder, pool
+        self._ids = size, size if pool is None else pool.tables.vocab_size
         self._count, self._steps = read_positive(rows, "rows"), read_positive(steps, "steps")
         self._together = min(read_positive(together, "together"), self._count)
         self._longest = inputs.bucket(read_positive(max_prompt, "max_prompt"))
-        self._limit, self._depth = read_positive(max_new_tokens, "max_new_tokens"), max_depth
+        if not is_whole(max_depth, 0):
+            raise DecodeError(f"max_depth is {shown(max_depth)}", fix="Give a whole number of stack cells.")
+        self._limit, self._depth = read_positive(max_new_tokens, "max_new_tokens"), int(max_depth)
         self._sampler = jax.device_put(prepared(sampler))
         own = () if pool is None else tuple(int(t) for t in pool.stop_ids)
-        self._stops = own if stop_ids is None else tuple(stop_ids)
+        self._stops = own if stop_ids is None else self._read_stops(stop_ids)
         self._num_stops = max(len(self._stops), len(own), 1)
         most = getattr(decoder, "max_length", None)
         length = self._longest + self._limit
@@ -153,21 +158,26 @@ class Engine:
           DecodeError: an argument is wrong, the constraint can never enter the pool, or its shortest text is beyond the limit.
         """
         limit = self._limit if max_new_tokens is None else read_positive(max_new_tokens, "max_new_tokens")
-        tokens = [int(t) for t in prompt]
+        tokens = inputs.read_ids(prompt, self._ids[0], "prompt", "Give the token ids of one prompt: tokenizer.encode(text).")
         if not 0 < len(tokens) <= self._longest or limit > self._limit or len(tokens) + limit > self._room.cache_length:
             what = f"{len(tokens)} prompt tokens and {limit} new ones do not fit the engine's {self._longest} and {self._limit}"
             raise DecodeError(what, fix="Give at least one prompt token, and make the engine with larger limits.")
-        if not 0 < samples <= self._together:
-            raise DecodeError(f"{samples} samples of one request", fix=f"Give 1 to {self._together}; see together=.")
-        stops = self._stops if stop_ids is None else tuple(int(t) for t in stop_ids)
+        if not is_whole(samples, 1, self._together):
+            raise DecodeError(f"{shown(samples)} samples of one request", fix=f"Give 1 to {self._together}; see together=.")
+        if not is_whole(seed, -(1 << 63), (1 << 63) - 1):
+            raise DecodeError(f"the seed is {shown(seed)}", fix="Give a whole number, as to jax.random.key.")
+        stops = self._stops if stop_ids is None else self._read_stops(stop_ids)
         if constraint is not None:
             stops = self._checked(constraint, limit)
         if len(stops) > self._num_stops:
             what = f"the request has {len(stops)} end-of-text ids, the engine's rows have room for {self._num_stops}"
             raise DecodeError(what, fix="Make the engine with as many stop_ids.")
         self._next += 1
-        self._waiting.append(_Request(self._next, tokens, constraint, limit, stops, seed, samples))
+        self._waiting.append(_Request(self._next, tokens, constraint, limit, stops, int(seed), int(samples)))
         return self._next
+
+    def _read_stops(self, stop_ids: Any) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(inputs.read_ids(stop_ids, self._ids[1], "stop_ids", "Give a list of end-of-text ids.")))
 
     def _checked(self, constraint: Any, limit: int) -> tuple[int, ...]:
         """The end-of-text ids of a constraint that can be carried out."""
@@ -249,7 +259,7 @@ class Engine:
         free = [i for i, row in enumerate(self._rows) if row is None]
         new = list[tuple[_Request, int]]()
         while self._waiting and len(new) + self._waiting[0].samples <= min(self._together, len(free)):
-            slot = self._slot(self._waiting[0])
+            slot = self._slot(self._waiting[0], waits=bool(new) or any(row is not None and row.slot >= 0 for row in self._rows))
             if slot is None:
                 break
             request = self._waiting.popleft()
@@ -262,15 +272,23 @@ class Engine:
         for place, (request, slot), sample in zip(free, new, entering.samples.tolist()):
             self._rows[place] = _Row(request, sample, slot)
 
-    def _slot(self, request: _Request) -> int | None:
-        """The slot of a request's constraint, used once for every sample; -1 for none, None where it has to wait."""
+    def _slot(self, request: _Request, waits: bool) -> int | None:
+        """The slot of a request's constraint, used once for every sample; -1 for none, None where it has to wait.
+
+        Args:
+          request: the next one.
+          waits: whether it may wait in a full pool: for rows that end and make room, or until those before it have entered.
+
+        Raises:
+          PoolFullError: the pool is full, and the request may not wait.
+        """
         if request.constraint is None or self.pool is None:
             return -1
         try:
             slot = self.pool.add(request.constraint)
         except PoolFullError:
-            if any(row is not None and row.slot >= 0 for row in self._rows):
-                return None  # rows that end make room
+            if waits:
+                return None
             raise
         for _ in range(request.samples - 1):
             self.pool.add(request.constraint)
@@ -315,7 +333,7 @@ class Engine:
 
     def _end(self, place: int, row: _Row, status: Status) -> None:
         tokens = row.tokens
-        if tokens and tokens[-1] in row.request.stops and status in (Status.ACCEPTED, Status.FINISHED):
+        if tokens and tokens[-1] in row.request.stops:  # of a cancelled row, too, which may have ended by itself meanwhile
             tokens = tokens[:-1]
         done = Finished(request=row.request.number, sample=row.sample, tokens=tokens, status=status)
         self._finished.append(done)

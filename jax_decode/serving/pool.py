@@ -16,7 +16,7 @@ import numpy as np
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from fsa_compile.errors import named_fields
+from fsa_compile.errors import named_fields, shown
 from jax_decode.errors import DecodeError, PoolFullError, is_whole
 from jax_decode.kernels.row_layout import only_tokens, packed
 from jax_decode.serving.device_writes import Tables, Written, warm, write
@@ -29,6 +29,8 @@ from jax_decode.tables.tables import SLACK, ConstraintTables, to_device
 
 _KEPT = 64 << 20
 """Bytes of arrays of constraints that are kept on the host, for the time when they are added again."""
+_MOST_SLOTS = 1 << 20
+"""Most constraints that may be there at once."""
 _OF_ROWS = ("rows", "only")
 _STEP = 5
 """Column of a symbol's slope that numbers are divided by."""
@@ -88,7 +90,9 @@ class ConstraintPool:
         empty = placeholder(size, known.fingerprint, stops)
         self._tables = to_device(empty, profile=asked, logits_width=logits_width, sharding=sharding)
         self._profile = self._tables.profile or asked
-        self._slots = bucket(slots, 1)
+        if not is_whole(slots, 1, _MOST_SLOTS):
+            raise DecodeError(f"slots is {shown(slots)}", fix=f"Give how many constraints may be there at once, 1 to {_MOST_SLOTS:,}.")
+        self._slots = bucket(int(slots), 1)
         self._lock = threading.RLock()
         self._bodies = weakref.WeakKeyDictionary[CompiledConstraint, Body]()
         self._alone = SizedMemo[Alone](_KEPT, _num_bytes)

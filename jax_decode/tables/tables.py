@@ -294,6 +294,9 @@ def to_device(
 
 def _placement(width: int, sharding: Any, vocabulary_axis: str | None) -> tuple[Columns, Any]:
     """Where tokens lie in mask rows for `width` logits, and what puts arrays on their devices."""
+    if sharding is not None and not isinstance(sharding, (jax.Device, jax.sharding.Sharding)):
+        what = f"the sharding is a {type(sharding).__name__}"
+        raise DecodeError(what, fix="Pass a device, a sharding such as NamedSharding(mesh, P()), or None.")
     sharding = with_automatic_axes(sharding)
     shards = shards_of(sharding, vocabulary_axis, width)
     columns = Columns(words_for(width) if shards is None else shards.count * shards.num_words, shards)

@@ -157,6 +157,71 @@ def test_a_request_waits_for_room_in_the_pool():
         engine.turn()
 
 
+def test_more_wait_together_than_the_pool_holds():
+    """A pool that is full of requests which enter in the same turn: those before them go in, and they wait."""
+    small = ConstraintPool(_tokenizer(), profile="regular", slots=2)
+    engine = _engine(small, together=4)
+    numbers = [engine.submit([5], c, seed=i) for i, c in enumerate([*_constraints()[1:6], None])]
+    done = engine.run()
+    assert sorted(d.request for d in done) == numbers
+    assert len(small) == 0
+    for c in _constraints()[1:3]:
+        small.add(c)
+    free, full = engine.submit([5]), engine.submit([5], _constraints()[3])
+    engine.turn()
+    with pytest.raises(PoolFullError, match="slots: 1 needed, 0 free"):
+        engine.run()
+    engine.cancel(full)
+    assert sorted(d.request for d in engine.run()) == [free, full]
+
+
+def test_the_stop_token_is_no_text_of_a_cancelled_row(pool):
+    """The row has ended by itself, in the turn that the host has not read yet."""
+    engine = _engine(pool, steps=LIMIT)
+    number = engine.submit(_tokenizer().encode("One day"), _constraints()[3], seed=1)
+    engine.turn()
+    engine.cancel(number)
+    (done,) = engine.run()
+    assert done.status is Status.STOPPED
+    assert _tokenizer().decode(done.tokens).count("-") == 1
+    assert not {*done.tokens} & {*pool.stop_ids}
+
+
+WRONG = {
+    "prompt": [None, "text", b"x", 5, [1.5], ["a"], [[1]], [-1], [2048], [True]],
+    "stop_ids": ["a", 5, [1.5], [-1], [2048], [None]],
+    "seed": [None, "a", 1.5, [1], True, 2**64],
+    "samples": [None, 0, 1.5, True, "a", [1]],
+    "max_new_tokens": [0, -1, 1.5, "a", True],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values], ids=repr)
+def test_arguments_are_checked_when_they_are_given(pool, name, value):
+    """Else the turn fails in which the request would have entered, with all that entered beside it."""
+    engine = _engine(pool)
+    with pytest.raises(DecodeError) as caught:
+        engine.submit(**{"prompt": [5], "constraint": None} | {name: value})
+    assert caught.value.fix
+    assert engine.pending == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"pool": "general"}, "the pool is a str"),
+        ({"stop_ids": 5}, "'stop_ids' is int 5"),
+        ({"stop_ids": [2048]}, "outside 0..2047"),
+        ({"max_depth": -1}, "max_depth is -1"),
+        ({"max_depth": None}, "max_depth is None"),
+    ],
+)
+def test_sizes_of_an_engine_are_checked(arguments, match):
+    pool = arguments.pop("pool", None)
+    with pytest.raises(DecodeError, match=match):
+        _engine(pool, **arguments)
+
+
 def test_what_cannot_be_served_is_refused_when_it_is_submitted(pool):
     engine = _engine(pool)
     long = fsa_compile.compile_regex("(0|1)-" * 20, _tokenizer())
