@@ -29,6 +29,8 @@ from jax_decode.tables.tables import SLACK, ConstraintTables, to_device
 
 _KEPT = 64 << 20
 """Bytes of arrays of constraints that are kept on the host, for the time when they are added again."""
+_LARGEST = GROWTH ** (MOST_SCALES - 1)
+"""The scale of the largest tables of every profile."""
 _MOST_SLOTS = 1 << 20
 """Most constraints that may be there at once."""
 _OF_ROWS = ("rows", "only")
@@ -134,12 +136,13 @@ class ConstraintPool:
             if all(own[name].shape[0] for names in tables.values() for name in names):
                 self._replace(warm(own, tables))
 
-    def _capacity(self) -> dict[str, int]:
-        """Entries of every table that constraints may have."""
-        names = dict(self._profile.room)
-        if not self._profile.has_stack:
+    def _capacity(self, scale: int | None = None) -> dict[str, int]:
+        """Entries of every table that constraints may have; `scale`: of another one of the profile."""
+        profile = self._profile if scale is None else dataclasses.replace(self._profile, scale=scale)
+        names = dict(profile.room)
+        if not profile.has_stack:
             names = {n: 0 for n in names if n not in ("delta", "pushes", "symbols", "increments")}
-        return {name: self._profile.size(name) - SLACK.get(name, 0) for name in names}
+        return {name: profile.size(name) - SLACK.get(name, 0) for name in names}
 
     @property
     def tables(self) -> ConstraintTables:
@@ -189,7 +192,8 @@ class ConstraintPool:
 
         Args:
           constraint: over the pool's vocabulary.
-          grow: whether a full pool grows (`grow`), after which programs over its tables compile once more.
+          grow: whether a full pool grows (`grow`; where only slots are missing, by slots alone), after which programs over its
+            tables compile once more.
 
         Raises:
           PoolFullError: there is no room for it beside the constraints in use; `missing` says of what.
@@ -238,14 +242,14 @@ class ConstraintPool:
                 self._evict()
 
     def grow(self) -> None:
-        """Gives every table the room of the profile's next scale; all slots and all rows stay as they are.
+        """Gives every table the room of the profile's next scale, and more slots; those in use and all rows stay as they are.
 
         Raises:
           PoolFullError: there is no larger scale.
         """
         with self._lock:
             scale = self._profile.scale * GROWTH
-            if scale > GROWTH ** (MOST_SCALES - 1):
+            if scale > _LARGEST:
                 what = f"a pool of profile {str(self._profile)!r} is as large as any"
                 raise PoolFullError(what, missing={}, fix="Use several pools.")
             before, self._profile = self._tables, dataclasses.replace(self._profile, scale=scale)
@@ -265,7 +269,22 @@ class ConstraintPool:
                 extents.extend(room[name])
             self._rows.extend(room["rows"])
             self._increments.extend(room.get("increments", 0))
-            self._warm()
+            self._add_slots()
+
+    def _add_slots(self) -> None:
+        """Gives the tables more slots, as far as there are more, and compiles what writes into them."""
+        before, count = self._tables, min(self._slots * GROWTH, _MOST_SLOTS)
+        where = before.num_constraints.sharding if before.num_constraints.committed else None
+        larger: dict[str, Any] = {"num_constraints": jax.device_put(np.int32(count), where)}
+        for name, fill in (("constraints", 0), ("stop_ids", -1), ("initial", 0)):
+            array = getattr(before, name)
+            if array.shape[0]:
+                pad = jnp.full((count - self._slots, *array.shape[1:]), fill, array.dtype)
+                larger[name] = jnp.concatenate([array, pad])
+        self._tables = dataclasses.replace(before, **larger)
+        self._free_slots = [*range(count - 1, self._slots - 1, -1), *self._free_slots]
+        self._slots = count
+        self._warm()
 
     def _body(self, c: Any) -> Body:
         """A constraint ready to be placed; checked."""
@@ -305,7 +324,7 @@ class ConstraintPool:
         while (resident := None if (missing := self._too_large(body)) else self._room_for(body)) is None:
             if not grow:
                 raise _full(self._profile, missing or self._missing(body))
-            self.grow()
+            self._make_room(body, missing or self._missing(body))
         slot, what = self._free_slots.pop(), dict[str, Written]()
         made = self._alone.get(body.slot_key, lambda: alone(c, self._profile))
         if not resident.slots:
@@ -321,6 +340,21 @@ class ConstraintPool:
         resident.slots += 1
         self._slot_of[body.slot_key], self._keys[slot] = slot, (body.key, body.slot_key)
         return slot
+
+    def _make_room(self, body: Body, missing: Mapping[str, tuple[int, int]]) -> None:
+        """Grows what is full: the slots, or all tables.
+
+        Raises:
+          PoolFullError: no scale of the profile has the room.
+        """
+        if set(missing) == {"slots"} and self._slots < _MOST_SLOTS:
+            self._add_slots()
+            return
+        if never := self._too_large(body, _LARGEST):
+            raise _full(self._profile, never, "Compile a smaller constraint, or make the pool with a larger profile.")
+        if self._profile.scale == _LARGEST:
+            raise _full(self._profile, missing, "It is as large as any: remove slots whose rows have ended, or use several pools.")
+        self.grow()
 
     def _room_for(self, body: Body) -> _Resident | None:
         """Where a body is, or places for it; constraints that nobody uses make room. None where that is not enough."""
@@ -386,9 +420,9 @@ class ConstraintPool:
         self._rows.give(rows)
         self._increments.give(increments)
 
-    def _too_large(self, body: Body) -> dict[str, tuple[int, int]]:
-        """What a body needs more of than the whole pool has: (needed, there), by table."""
-        room = {name: size - _FIXED.get(name, 0) for name, size in self._capacity().items()}
+    def _too_large(self, body: Body, scale: int | None = None) -> dict[str, tuple[int, int]]:
+        """What a body needs more of than the whole pool has, now or at a scale: (needed, there), by table."""
+        room = {name: size - _FIXED.get(name, 0) for name, size in self._capacity(scale).items()}
         return {name: (count, room[name]) for name, count in self._needed(body).items() if count > room[name]}
 
     def _missing(self, body: Body) -> dict[str, tuple[int, int]]:
@@ -411,8 +445,8 @@ def _num_bytes(made: Alone) -> int:
     return sum(x.nbytes for x in jax.tree.leaves((vars(made.parts), vars(made.stacks))))
 
 
-def _full(profile: Profile, missing: Mapping[str, tuple[int, int]]) -> PoolFullError:
+def _full(profile: Profile, missing: Mapping[str, tuple[int, int]], fix: str = "") -> PoolFullError:
     """The error of a full pool."""
     lacking = ", ".join(f"{name}: {needed:,} needed, {free:,} free" for name, (needed, free) in missing.items())
-    fix = "Remove slots whose rows have ended, call grow() (or add(..., grow=True)), or make the pool with a larger profile."
+    fix = fix or "Remove slots whose rows have ended, call grow() (or add(..., grow=True)), or make the pool with a larger profile."
     return PoolFullError(f"the pool of profile {str(profile)!r} is full: {lacking}", missing=missing, fix=fix)

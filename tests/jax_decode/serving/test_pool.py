@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import random
 
@@ -13,7 +14,7 @@ import pytest
 import fsa_compile
 import jax_decode
 import models
-from jax_decode import ConstraintPool, DecodeError, PoolFullError
+from jax_decode import PROFILES, ConstraintPool, DecodeError, PoolFullError
 from jax_decode.serving.extents import Extents, Piece, Shared, entries
 from jax_decode.serving.rows import move_row, put_row, swap_rows, take_rows
 
@@ -193,6 +194,30 @@ def test_a_full_pool_names_what_is_missing_and_grows():
     again = ConstraintPool(_tokenizer(), profile="regular x64")
     with pytest.raises(PoolFullError, match="as large as any"):
         again.grow()
+
+
+def test_a_pool_grows_by_what_is_missing():
+    """Slots alone where only these are; nothing where no scale has the room."""
+    pool = ConstraintPool(_tokenizer(), profile="regular", slots=2)
+    made = _constraints()[:5]
+    slots = [pool.add(c, grow=True) for c in made]
+    assert (len(set(slots)), pool.num_slots, str(pool.profile)) == (5, 8, "regular")
+    assert int(pool.tables.num_constraints) == 8
+    batch, rng = _Batch(pool, 5), random.Random(2)
+    for row, (c, slot) in enumerate(zip(made, slots)):
+        batch.start(row, c, slot)
+    for _ in range(2):
+        batch.step(rng)
+    pool.grow()
+    assert (pool.num_slots, str(pool.profile)) == (32, "regular x4")
+    batch.step(rng)
+    tight = dataclasses.replace(PROFILES["regular"], room=(("nodes", 4), *PROFILES["regular"].room[1:]))
+    small = ConstraintPool(_tokenizer(), profile=tight)
+    huge = fsa_compile.compile_regex("".join(rng.choices("abcdefg", k=900)), _tokenizer())
+    with pytest.raises(PoolFullError, match=r"nodes: [\d,]+ needed, 254 free\n.*\n  Compile a smaller") as caught:
+        small.add(huge, grow=True)
+    assert caught.value.missing
+    assert small.profile.scale == 1
 
 
 def test_the_constraint_used_longest_ago_makes_room():
