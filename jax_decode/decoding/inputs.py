@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fsa_compile.errors import shown
 from jax_decode.decoding.programs import program
 from jax_decode.decoding.vocabularies import encoded, start_id
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, is_whole
 from jax_decode.kernels.noise import key_words
 from jax_decode.tables.concatenation import SHALLOWEST, SHORTEST, TEXT_ROW
 from jax_decode.tables.tables import ConstraintTables
@@ -257,7 +258,10 @@ def check_decoder(decoder: Any, tables: ConstraintTables | None) -> int:
                 f"the decoder ({type(decoder).__name__}) has no '{name}'",
                 fix="See jax_decode.Decoder; FunctionDecoder adapts plain functions.",
             )
-    vocab_size = operator.index(decoder.vocab_size)
+    if not is_whole(decoder.vocab_size, 1):
+        fix = "Give the number of its logits, a whole number."
+        raise DecodeError(f"the decoder's vocab_size is {shown(decoder.vocab_size)}", fix=fix)
+    vocab_size = int(decoder.vocab_size)
     if isinstance(tables, ConstraintTables) and tables.vocab_size > vocab_size:
         raise DecodeError(
             f"the constraint is for a vocabulary of {tables.vocab_size:,} ids, the model has {vocab_size:,} logits",

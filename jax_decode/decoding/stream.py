@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fsa_compile.errors import shown
 from jax_decode.decoding import loop
 from jax_decode.decoding.generate import Way, on_host, prefilled, read_key_words, read_way
 from jax_decode.decoding.incremental import RowText
@@ -143,6 +144,8 @@ class _Output:
                 raise DecodeError(f"{rule!r} is no stopping rule", fix="Give StopStrings(...), StopWhen(...) or TimeLimit(...).")
         if not spells(self.tokenizer):
             raise DecodeError("the tokenizer has no 'decode'", fix="Pass the tokenizer that made the prompt's ids.")
+        if not callable(self.clock):
+            raise DecodeError(f"the clock is {shown(self.clock)}", fix="Give a function that returns seconds, or leave it out.")
 
 
 class Stream:

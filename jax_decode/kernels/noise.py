@@ -9,14 +9,23 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jax_decode.errors import named_arguments
+from jax_decode.errors import DecodeError, named_arguments
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 @named_arguments
 def key_words(keys: jax.Array) -> jax.Array:
-    """Two words per key, uint32[B, 2]; keys are typed PRNG keys of any implementation, [B]."""
+    """Two words per key, uint32[B, 2]; keys are typed PRNG keys of any implementation, [B].
+
+    Raises:
+      DecodeError: while tracing, where they are something else.
+    """
+    kind, shape = getattr(keys, "dtype", None), getattr(keys, "shape", ())
+    typed = kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key)
+    if not (len(shape) == 1 if typed else kind == jnp.uint32 and len(shape) == 2 and shape[1] == 2):
+        given = f"a {type(keys).__name__}" if kind is None else f"{kind}{list(shape)}"
+        raise DecodeError(f"key_words: the keys are {given}, not one PRNG key per row", fix="Pass jax.random.split(key, B).")
     return jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32))(keys)
 
 

@@ -31,7 +31,7 @@ from jax_decode.sampling.choices import Allowed, inverse_of
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, Summary, at_once, summarize
 from jax_decode.sampling.truncation import threshold_of
-from jax_decode.step.argument_checks import check_key_words, check_logits, check_state, check_tables
+from jax_decode.step.argument_checks import check_key_words, check_logits, check_state, check_step, check_tables
 from jax_decode.step.masking import MaskParts, mask_parts, parts_at
 from jax_decode.step.state import NO_NUMBER, ConstraintState
 from jax_decode.tables.tables import ConstraintTables
@@ -86,6 +86,7 @@ def sample(
         check_state(tables, state, "sample")
     check_logits(logits, tables, state, "sample")
     check_key_words(key, logits.shape[0], "sample")
+    check_step(step, logits.shape[0], "sample")
     if tables is None or state is None:
         allowed = among(logits, None, Columns(words_for(logits.shape[1])))
     else:

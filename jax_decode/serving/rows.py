@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_decode.errors import DecodeError, named_arguments
-from jax_decode.step.argument_checks import check_rows, check_state
+from jax_decode.step.argument_checks import check_rows
 from jax_decode.step.state import ConstraintState
 
 
@@ -28,10 +28,10 @@ def put_row(state: ConstraintState, row: Any, other: ConstraintState, source: An
       source: int32[], or int32[n], the rows of `other`.
 
     Raises:
-      DecodeError: while tracing, where the states have other columns.
+      DecodeError: while tracing, where the states have other columns; outside of it also where there is no such row.
     """
-    check_rows(state, "put_row", row=row, source=source)
-    check_state(None, other, "put_row")
+    check_rows(state, "put_row", beyond=True, row=row)
+    check_rows(other, "put_row", source=source)
     if np.size(source) != 1 and np.size(source) != np.size(row):
         what = f"put_row: {np.size(source)} rows are to be put in {np.size(row)} places"
         raise DecodeError(what, fix="Give as many rows as places, or one.")

@@ -44,13 +44,25 @@ def check_state(tables: ConstraintTables | None, state: Any, where: str) -> None
         raise DecodeError(what, fix="Make the state with init_state(tables, ...) of the same tables.")
 
 
-def check_rows(state: Any, where: str, **rows: Any) -> None:
-    """Checks the arguments of functions that copy rows of a state, whose numbers are one or several."""
+def check_rows(state: Any, where: str, *, beyond: bool = False, **rows: Any) -> None:
+    """Checks the arguments of functions that copy rows of a state, whose numbers are one or several.
+
+    Args:
+      state: has the rows.
+      where: the function.
+      beyond: whether numbers from B up are no mistake, and leave rows out.
+      rows: by the argument's name; values are looked at where they are known.
+    """
     check_state(None, state, where)
+    count = state.node.shape[0]
     for name, value in rows.items():
         numbers_of(value, f"{where}: {name} is no row's number, and no numbers of rows")
         if np.ndim(value) > 1:
             raise DecodeError(f"{where}: {name} has shape {tuple(np.shape(value))}", fix="Pass one row's number, or int32[n].")
+        known = _known(value)
+        if known is not None and ((wrong := (known < 0) | ((known >= count) & (not beyond)))).any():
+            what = f"{where}: {name} is {int(known[wrong].ravel()[0])}, and the state has {count} row{'s' * (count != 1)}"
+            raise DecodeError(what, fix=f"Count rows from 0 to {count - 1}.")
 
 
 def check_advance(tables: ConstraintTables | None, state: Any, tokens: Any) -> None:
@@ -97,6 +109,13 @@ def check_key_words(key: Any, rows: int, where: str) -> None:
     if key.dtype != jnp.uint32 or tuple(key.shape) != (rows, 2):
         what = f"{where}: the key is {key.dtype}{list(key.shape)}, not uint32[{rows}, 2]"
         raise DecodeError(what, fix=fix)
+
+
+def check_step(step: Any, rows: int, where: str) -> None:
+    """Raises `DecodeError` unless these are positions in the rows' texts."""
+    if getattr(step, "dtype", None) != jnp.uint32 or tuple(step.shape) not in ((), (rows,), (rows, 1)):
+        what = f"{where}: the step is {_kind(step)}, not uint32[{rows}]"
+        raise DecodeError(what, fix="Pass how many tokens each row has written: jnp.full(B, step, jnp.uint32).")
 
 
 def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids: Any) -> jax.Array:

@@ -17,6 +17,7 @@ from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.history import select, write
 from jax_decode.kernels.row_layout import SEVERAL_TOKENS
+from jax_decode.step.argument_checks import check_state, check_tables
 from jax_decode.step.masking import allows, likely_spelling, listed, mask_parts, mask_rows
 from jax_decode.step.parallel_stacks import by_rows
 from jax_decode.step.stack import sources
@@ -39,7 +40,9 @@ def only_token(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
     that hold one were looked up when the tables were made. Only canonical constraints, whose masks are more than their rows,
     are counted mask by mask.
     """
-    if getattr(tables, "pairs", None) is not None:
+    check_tables(tables, "only_token")
+    check_state(tables, state, "only_token")
+    if tables.pairs is not None:
         return _counted(tables, state)
     return by_rows(tables, _only, state) if tables.stacks > 1 else _only(tables, state)
 
@@ -64,6 +67,8 @@ def longest_spelling(tables: ConstraintTables, state: ConstraintState) -> jax.Ar
 
     Source: Tran-Thien 2024.
     """
+    check_tables(tables, "longest_spelling")
+    check_state(tables, state, "longest_spelling")
     if not tables.spelling.shape[0]:
         fix = "Call to_device(constraint, vocabulary=tokenizer)."
         raise DecodeError("the tables do not know the texts of the tokens", fix=fix)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.step.argument_checks import check_rows, check_state
@@ -28,10 +29,15 @@ def fork(state: ConstraintState, parent: Any) -> ConstraintState:
     Returns:
       The state of B' rows.
 
+    Raises:
+      DecodeError: while tracing, for arguments that are wrong; outside of it also where there is no such row.
+
     Examples:
       >>> fork(state, jnp.array([0, 0, 2]))  # row 0 twice, row 1 no more
     """
     check_rows(state, "fork", parent=parent)
+    if np.ndim(parent) != 1:
+        raise DecodeError("fork: parent is a single number", fix="Pass int32[n], the rows to keep, such as jnp.array([0, 0, 2]).")
     parent = jnp.asarray(parent, jnp.int32)
     return jax.tree.map(lambda leaf: leaf.at[parent].get(mode="promise_in_bounds"), state)
 

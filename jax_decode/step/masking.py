@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
-from jax_decode.errors import DecodeError, named_arguments
+from fsa_compile.errors import shown
+from jax_decode.errors import DecodeError, is_whole, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import fields, joined, last_of, places, read, unstacked, whole
@@ -413,6 +414,8 @@ def mask(tables: ConstraintTables, state: ConstraintState, *, width: int | None 
     """
     check_tables(tables, "mask")
     check_state(tables, state, "mask")
+    if width is not None and not is_whole(width, 0):
+        raise DecodeError(f"mask: the width is {shown(width)}", fix="Give the number of the model's logits, or leave it out.")
     if width is not None and width < tables.vocab_size:
         what = f"mask: the width {width:,} is below the vocabulary's {tables.vocab_size:,} ids"
         raise DecodeError(what, fix="Give the number of the model's logits, or leave it out.")

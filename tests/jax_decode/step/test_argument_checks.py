@@ -55,11 +55,28 @@ MISTAKES = {
     "a key for words": (lambda: jax_decode.sample(Greedy(), LOGITS, jax.random.key(0), STEP, TABLES, STATE), "key_words"),
     "words of one key": (lambda: jax_decode.sample(Greedy(), LOGITS, WORDS[:1], STEP, TABLES, STATE), r"not uint32\[2, 2\]"),
     "logits of one row": (lambda: jax_decode.sample(Greedy(), LOGITS[:1], WORDS, STEP, TABLES, STATE), "1 rows, and the state has 2"),
+    "steps of another kind": (lambda: jax_decode.sample(Greedy(), LOGITS, WORDS, STEP.astype(jnp.int32), TABLES, STATE), r"int32\[2\], not uint32\[2\]"),
+    "a number as a step": (lambda: jax_decode.sample(Greedy(), LOGITS, WORDS, 3, TABLES, STATE), "a int, not uint32"),
+    "a seed for words of keys": (lambda: jax_decode.key_words(0), r"a int, not one PRNG key per row.*split\(key, B\)"),
+    "one key for words of keys": (lambda: jax_decode.key_words(jax.random.key(0)), "not one PRNG key per row"),
+    "words for words of keys": (lambda: jax_decode.key_words(jnp.zeros((2, 3), jnp.uint32)), r"uint32\[2, 3\], not"),
+    "a text as a width": (lambda: jax_decode.mask(TABLES, STATE, width="9"), "the width is '9'"),
+    "no tables to force": (lambda: jax_decode.only_token(None, STATE), "to_device"),
+    "swapped in only_token": (lambda: jax_decode.only_token(STATE, TABLES), r"Write only_token\(tables, state"),
+    "swapped in longest_spelling": (lambda: jax_decode.longest_spelling(STATE, TABLES), r"Write longest_spelling\(tables, state"),
+    "a single row to fork": (lambda: jax_decode.fork(STATE, 1), "parent is a single number"),
+    "a row to fork that is not there": (lambda: jax_decode.fork(STATE, jnp.array([0, 2], jnp.int32)), "parent is 2, and the state has 2 rows.*from 0 to 1"),
+    "a row to take that is not there": (lambda: jax_decode.take_rows(STATE, [-1]), "rows is -1"),
+    "a row to move that is not there": (lambda: jax_decode.move_row(STATE, 2, 0), "source is 2"),
+    "a place to move to that is not there": (lambda: jax_decode.move_row(STATE, 0, 2), "target is 2"),
+    "a row to swap that is not there": (lambda: jax_decode.swap_rows(STATE, 0, 2), "other is 2"),
+    "a row to put that is not there": (lambda: jax_decode.put_row(STATE, 0, STATE, 2), "source is 2"),
+    "a place below the first": (lambda: jax_decode.put_row(STATE, -1, STATE), "row is -1"),
     "a class as sampler": (lambda: jax_decode.sample(Categorical, LOGITS, WORDS, STEP, TABLES, STATE), "the sampler is"),
 }  # fmt: skip
 
 
-OF_VALUES = {"an index out of range", "an index below -1"}
+OF_VALUES = {"an index out of range", "an index below -1", "a row to fork that is not there"}
 
 
 @pytest.mark.parametrize(
