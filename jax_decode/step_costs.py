@@ -14,10 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_decode.errors import DecodeError, named_arguments
+from fsa_compile.errors import shown
+from jax_decode.errors import DecodeError, is_whole, named_arguments
 from jax_decode.kernels.noise import key_words
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.sampling import sample
+from jax_decode.step.argument_checks import check_tables
 from jax_decode.step.masking import mask_rows
 from jax_decode.step.stack import sources
 from jax_decode.step.state import ConstraintState, init_state
@@ -143,6 +145,7 @@ def step_report(
       48
     """
     sampler = Greedy() if sampler is None else sampler
+    check_tables(tables, "step_report")
     width = tables.vocab_size if logits_width is None else logits_width
     _check(tables, batch_size, width, sampler, repeats)
     logits = jax.random.normal(jax.random.key(0), (batch_size, width), jnp.float32).astype(dtype)
@@ -170,8 +173,11 @@ def _rows(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
 
 
 def _check(tables: ConstraintTables, batch_size: int, width: int, sampler: Any, repeats: int) -> None:
-    if batch_size < 1 or repeats < 1:
-        raise DecodeError(f"there is nothing to measure: batch_size={batch_size}, repeats={repeats}", fix="Give 1 or more.")
+    if not is_whole(batch_size, 1) or not is_whole(repeats, 1):
+        what = f"there is nothing to measure: batch_size={shown(batch_size)}, repeats={shown(repeats)}"
+        raise DecodeError(what, fix="Give 1 or more.")
+    if not is_whole(width, 0):
+        raise DecodeError(f"logits_width is {shown(width)}", fix="Give the number of logits of the model, or leave it out.")
     if width < tables.vocab_size:
         fix = "Give the number of logits of the model."
         raise DecodeError(f"{width:,} logits are fewer than the vocabulary's {tables.vocab_size:,} ids", fix=fix)

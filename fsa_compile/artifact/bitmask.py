@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from fsa_compile.arrays.index_sets import _SPARSE
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, shown
 
 _SINGLE = 3
 """Up to this many tokens: scalar bit sets."""
@@ -98,8 +98,8 @@ def write_row(out: Any, row: int, words: np.ndarray) -> None:
     if array.dtype not in _WORDS or array.ndim not in (1, 2):
         raise ConstraintError(f"a bitmask is int32[B, W], not {array.dtype} of {array.ndim} dimensions", fix=fix)
     array = array[None] if array.ndim == 1 else array
-    if not 0 <= row < len(array):
-        raise ConstraintError(f"row {row} is not one of the bitmask's {len(array)}", fix=fix)
+    if not isinstance(row, (int, np.integer)) or not 0 <= row < len(array):
+        raise ConstraintError(f"row {shown(row)} is not one of the bitmask's {len(array)}", fix=fix)
     if array.shape[1] < len(words) or not array.flags.writeable:
         what = "it cannot be written" if array.shape[1] >= len(words) else f"it has {array.shape[1]} words of {len(words)}"
         raise ConstraintError(f"the bitmask does not take a row of this vocabulary: {what}", fix=fix)

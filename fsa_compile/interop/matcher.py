@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fsa_compile.artifact.bitmask import BitmaskWalk, host_array, write_row
-from fsa_compile.errors import CallError, ConstraintError, named_fields, naming
+from fsa_compile.errors import CallError, ConstraintError, is_whole, named_fields, naming, shown
 from fsa_compile.interop.jump_forward import forced_bytes
 from fsa_compile.interop.walks import check_tokenizer, walk_of
 
@@ -67,33 +69,45 @@ class Matcher:
         return list(self._taken)
 
     def accept_token(self, token_id: int) -> bool:
-        """Takes a token if it is allowed; False, and nothing is changed, if not."""
+        """Takes a token if it is allowed; False, and nothing is changed, if not.
+
+        Raises:
+          ConstraintError: the token is no whole number.
+        """
+        return self._takes(_whole(token_id))
+
+    def _takes(self, token: int) -> bool:
         if self.is_terminated():
             return False
-        if self._max_depth is not None and token_id not in _ids(self._walk.allowed_words(self._remaining())):
+        if self._max_depth is not None and token not in _ids(self._walk.allowed_words(self._remaining())):
             return False
         try:
-            self._walk.advance(int(token_id), self._remaining())
+            self._walk.advance(token, self._remaining())
         except ValueError:
             return False
-        self._taken.append(int(token_id))
+        self._taken.append(token)
         return True
 
     def accept_tokens(self, tokens: Iterable[int]) -> bool:
-        """Takes all of some tokens, or none of them."""
-        before = len(self._taken)
-        if all(self.accept_token(token) for token in tokens):
+        """Takes all of some tokens, or none of them.
+
+        Raises:
+          ConstraintError: one is no whole number; then none was taken.
+        """
+        before, ids = len(self._taken), _all_whole(tokens)
+        if all(map(self._takes, ids)):
             return True
         self.rollback(len(self._taken) - before)
         return False
 
     def validate_tokens(self, tokens: Iterable[int]) -> list[int]:
-        """The longest beginning of some tokens that is allowed, such as of a draft. Changes nothing."""
-        taken: list[int] = []
-        for token in tokens:
-            if not self.accept_token(token):
-                break
-            taken.append(int(token))
+        """The longest beginning of some tokens that is allowed, such as of a draft. Changes nothing.
+
+        Raises:
+          ConstraintError: one is no whole number.
+        """
+        ids = _all_whole(tokens)
+        taken = list(itertools.takewhile(self._takes, ids))
         self.rollback(len(taken))
         return taken
 
@@ -137,8 +151,8 @@ class Matcher:
         Raises:
           ConstraintError: more than were accepted.
         """
-        if not 0 <= num_tokens <= len(self._taken):
-            raise ConstraintError(f"cannot take back {num_tokens} of {len(self._taken)} tokens", fix="Take back fewer.")
+        if not is_whole(num_tokens, 0, len(self._taken)):
+            raise ConstraintError(f"cannot take back {shown(num_tokens)} of {len(self._taken)} tokens", fix="Take back fewer.")
         self._walk.rewind(num_tokens)
         del self._taken[len(self._taken) - num_tokens :]
 
@@ -185,12 +199,38 @@ def step_matchers(
 
     Returns:
       Whether each token was accepted (a row without one counts as accepted), and whether each mask must be applied.
+
+    Raises:
+      ConstraintError: an argument is wrong; then no token was taken.
     """
+    if isinstance(matchers, (str, bytes)) or not all(isinstance(one, Matcher) for one in _listed(matchers, "the matchers")):
+        raise ConstraintError("the matchers are no list of matchers", fix="Give one Matcher per row.")
     array = host_array(bitmask)
-    given = [None] * len(matchers) if tokens is None else tokens
+    given = [None] * len(matchers) if tokens is None else [t if t is None else _whole(t) for t in _listed(tokens, "the tokens")]
     rows = range(len(matchers)) if indices is None else indices
-    accepted = [token is None or matcher.accept_token(token) for matcher, token in zip(matchers, given, strict=True)]
+    for what, count in (("tokens", len(given)), ("indices", len(rows))):
+        if count != len(matchers):
+            raise ConstraintError(f"there are {count} {what} for {len(matchers)} matchers", fix="Give one per matcher.")
+    accepted = [token is None or matcher._takes(token) for matcher, token in zip(matchers, given, strict=True)]
     return accepted, [m.fill_next_token_bitmask(array, row) for m, row in zip(matchers, rows, strict=True)]
+
+
+def _whole(token: Any) -> int:
+    try:
+        return operator.index(token)
+    except TypeError:
+        raise ConstraintError(f"the token is {shown(token)}, not a whole number", fix="Give a token id.") from None
+
+
+def _all_whole(tokens: Any) -> list[int]:
+    return [_whole(token) for token in _listed(tokens, "the tokens")]
+
+
+def _listed(values: Any, what: str) -> list[Any]:
+    try:
+        return list(values)
+    except TypeError:
+        raise ConstraintError(f"{what} are {shown(values)}, not a list", fix="Give a list of them.") from None
 
 
 def _ids(words: np.ndarray) -> np.ndarray:

@@ -11,9 +11,11 @@ from typing import Any
 
 import jax
 
+from fsa_compile.errors import shown
 from jax_decode.decoding.compilation import announce_compilation
 from jax_decode.decoding.generate import generate
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.decoding.requests import read_positive
+from jax_decode.errors import DecodeError, is_whole, named_arguments
 from jax_decode.tables.concatenation import placeholder
 from jax_decode.tables.tables import ConstraintTables, to_device
 
@@ -50,11 +52,14 @@ def warm_up(
       How many combinations there were.
 
     Raises:
-      DecodeError: a profile needs a vocabulary, or has none of that name.
+      DecodeError: a profile needs a vocabulary, or has none of that name; a size is no whole number.
     """
     announce_compilation(False if quiet else None)
     profiles = profile if isinstance(profile, (list, tuple)) else [profile]
-    sizes = [[x] if isinstance(x, int) else list(x) for x in (batch, prompt, max_new_tokens)]
+    asked_sizes = {"batch": batch, "prompt": prompt, "max_new_tokens": max_new_tokens}
+    sizes = [_sizes(value, name) for name, value in asked_sizes.items()]
+    if threads is not None and not is_whole(threads, 1):
+        raise DecodeError(f"threads is {shown(threads)}", fix="Give how many compile at once, or leave it out.")
     cases = list(itertools.product(profiles, *sizes))
 
     def compiled(case: tuple[Any, int, int, int]) -> None:
@@ -81,6 +86,12 @@ def warm_up(
     return len(cases)
 
 
+def _sizes(value: Any, what: str) -> list[int]:
+    """One size, or several."""
+    every = value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]
+    return [read_positive(x, what) for x in every]
+
+
 def _empty_tables(profile: Any, vocabulary: Any) -> Any:
     """Tables of a profile whose constraints allow nothing: they end a call at once."""
     if isinstance(profile, ConstraintTables):
@@ -89,4 +100,6 @@ def _empty_tables(profile: Any, vocabulary: Any) -> Any:
         fix = "Pass vocabulary=tokenizer, or tables of that profile in its place."
         raise DecodeError(f"the profile {str(profile)!r} alone does not say over which vocabulary", where="profile", fix=fix)
     own = getattr(vocabulary, "vocabulary", vocabulary)
+    if not all(hasattr(own, name) for name in ("size", "fingerprint", "stop_ids")):
+        raise DecodeError(f"the vocabulary is {shown(own)}", fix="Pass the tokenizer, or its vocabulary.")
     return to_device([placeholder(own.size, own.fingerprint, tuple(own.stop_ids))], profile=profile)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fsa_compile.errors import shown
 from jax_decode.decoding.verification import by_same_draw
 from jax_decode.errors import DecodeError
 from jax_decode.sampling.samplers import Greedy, Sampler
@@ -139,6 +140,10 @@ def _along(tables: ConstraintTables, state: ConstraintState, drafts: jax.Array) 
 def _check(tables: ConstraintTables, state: ConstraintState, drafts: jax.Array, logits: jax.Array) -> None:
     check_tables(tables, "verify_drafts")
     check_state(tables, state, "verify_drafts")
+    whole = hasattr(drafts, "ndim") and jnp.issubdtype(drafts.dtype, jnp.integer)
+    if not whole or not hasattr(logits, "ndim"):
+        what = f"verify_drafts: the drafts are {shown(drafts)}, the logits {shown(logits)}"
+        raise DecodeError(what, fix="Pass arrays, drafts int32[B, K] and logits float[B, K + 1, V].")
     if drafts.ndim != 2 or logits.ndim != 3 or logits.shape[:2] != (drafts.shape[0], drafts.shape[1] + 1):
         raise DecodeError(
             f"the drafts have shape {drafts.shape} and the logits {logits.shape}",

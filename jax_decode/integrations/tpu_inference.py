@@ -111,6 +111,8 @@ class FusedRows:
         stop_ids: Sequence[int] | None = None,
         max_depth: int = MAX_DEPTH,
     ) -> None:
+        if not isinstance(pool, ConstraintPool):
+            raise DecodeError(f"the pool is a {type(pool).__name__}", fix="Pass a ConstraintPool over the model's vocabulary.")
         for name, number in (("requests", requests), ("max_tokens", max_tokens)):
             if not is_whole(number, 1):
                 raise DecodeError(f"{name} is {number!r}", fix="Give a whole number of at least 1.")

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.planes import NEVER
-from jax_decode.step.argument_checks import check_tables
+from jax_decode.step.argument_checks import check_tables, numbers_of
 from jax_decode.step.masking import mask
 from jax_decode.step.state import MAX_DEPTH, ConstraintState, init_state
 from jax_decode.step.transition import advance
@@ -66,12 +67,12 @@ def token_logprobs(
     if not hasattr(logits, "dtype") or not jnp.issubdtype(logits.dtype, jnp.floating) or logits.ndim != 3:
         raise DecodeError("the logits are no floating numbers of shape [B, T, V]", fix="Pass those of the model, [B, T, V].")
     rows, length, width = logits.shape
-    tokens = jnp.asarray(tokens)
+    tokens = jnp.asarray(numbers_of(tokens, "the tokens are no whole numbers"))
     if tokens.shape != (rows, length) or not jnp.issubdtype(tokens.dtype, jnp.integer):
         raise DecodeError(f"the tokens are {tokens.dtype}{list(tokens.shape)}", fix=f"Pass int32[{rows}, {length}].")
     tokens = tokens.astype(jnp.int32)
-    lengths = jnp.broadcast_to(jnp.asarray(length if lengths is None else lengths, jnp.int32), (rows,))
-    which = jnp.zeros(rows, jnp.int32) if which is None else jnp.asarray(which, jnp.int32)
+    lengths = _of_rows(length if lengths is None else lengths, rows, "lengths")
+    which = _of_rows(0 if which is None else which, rows, "which")
     state = init_state(tables, which, limits, max_depth=max_depth, max_tokens=length)
     if limits is None:  # `max_tokens` is for the room of stacks, and no limit of the text
         state = dataclasses.replace(state, remaining=jnp.full_like(state.remaining, UNREACHABLE))
@@ -85,6 +86,27 @@ def token_logprobs(
     inside = own - jax.nn.logsumexp(jnp.where(allowed, x, _FORBIDDEN), axis=-1)
     fits = jnp.take_along_axis(allowed, place, 2)[..., 0] & (tokens >= 0) & (tokens < width)
     return TokenLogprobs(jnp.where(real, raw, 0.0), jnp.where(real, jnp.where(fits, inside, NEVER), 0.0))
+
+
+def _of_rows(value: Any, rows: int, what: str) -> jax.Array:
+    """Whole numbers int32[B], given for each row or one for all."""
+    numbers_of(value, f"{what} are no whole numbers")
+    if np.shape(value) not in ((), (1,), (rows,)):
+        raise DecodeError(f"{what} has shape {np.shape(value)} for {rows} rows", fix=f"Pass one number, or int32[{rows}].")
+    return jnp.broadcast_to(jnp.asarray(value, jnp.int32), (rows,))
+
+
+def _both(logprobs: Any, where: str, *, rows_alone: bool) -> tuple[jax.Array, jax.Array]:
+    """The two of `TokenLogprobs`, float32[B, T], or more axes before these."""
+    pair = logprobs if isinstance(logprobs, (tuple, list)) else ()
+    of_floats = [x for x in pair if hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating)]
+    axes = {x.shape for x in of_floats}
+    most = 2 if rows_alone else 1 << 10
+    if len(pair) != 2 or len(of_floats) != 2 or len(axes) != 1 or not 2 <= len(axes.pop()) <= most:
+        what = f"{where}: the logprobs are a {type(logprobs).__name__}, not two float[B, T] of one shape"
+        raise DecodeError(what, fix="Pass what token_logprobs(...) returned.")
+    raw, constrained = of_floats
+    return raw.astype(jnp.float32), constrained.astype(jnp.float32)
 
 
 @named_arguments
@@ -102,12 +124,18 @@ def importance_weights(logprobs: TokenLogprobs, groups: Any = None) -> jax.Array
 
     Returns:
       float32[B]; 0 for a row with a token that is forbidden.
+
+    Raises:
+      DecodeError: a shape or dtype is wrong.
     """
-    raw, constrained = (x.astype(jnp.float32).sum(1) for x in logprobs)
+    raw, constrained = (x.sum(1) for x in _both(logprobs, "importance_weights", rows_alone=True))
     log_weights = jax.lax.stop_gradient(jnp.where(jnp.isneginf(constrained), NEVER, raw - constrained))
     if groups is None:
         return jnp.exp(log_weights)
-    groups = jnp.asarray(groups)
+    groups = jnp.asarray(numbers_of(groups, "importance_weights: groups are no whole numbers"))
+    if groups.shape != raw.shape:
+        what = f"importance_weights: groups has shape {groups.shape} for {len(raw)} rows"
+        raise DecodeError(what, fix=f"Pass the group of each row, int32[{len(raw)}].")
     same = groups[:, None] == groups[None, :]
     total = jax.nn.logsumexp(jnp.where(same, log_weights[None, :], NEVER), axis=1)
     return jnp.where(jnp.isneginf(log_weights), 0.0, jnp.exp(log_weights - total) * same.sum(1, dtype=jnp.float32))
@@ -127,8 +155,11 @@ def sampled_log_mass(logprobs: TokenLogprobs) -> jax.Array:
 
     Returns:
       float32[...], nats.
+
+    Raises:
+      DecodeError: a shape or dtype is wrong.
     """
-    raw, constrained = (x.astype(jnp.float32).sum(-1) for x in logprobs)
+    raw, constrained = (x.sum(-1) for x in _both(logprobs, "sampled_log_mass", rows_alone=False))
     drawn = ~jnp.isneginf(constrained)
     weights = jnp.where(drawn, raw - jax.lax.stop_gradient(jnp.where(drawn, constrained, 0.0)), _FORBIDDEN)
     return jax.nn.logsumexp(weights, axis=-1) - jnp.log(jnp.float32(raw.shape[-1]))

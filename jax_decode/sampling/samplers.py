@@ -102,7 +102,8 @@ def check_sampler(sampler: Any) -> None:
         raise DecodeError(f"the sampler is {sampler!r}", fix=f"Give one of {names}.")
     name = type(sampler).__name__
     if isinstance(sampler, TopK) and not is_whole(sampler.k, 1):
-        raise DecodeError(f"k must be a whole number of at least 1, not {sampler.k!r}", where=name, fix="Give how many tokens may be drawn, such as 50.")
+        fix = "Give how many tokens may be drawn, such as 50."
+        raise DecodeError(f"k must be a whole number of at least 1, not {sampler.k!r}", where=name, fix=fix)
     if isinstance(sampler, (TopP, MinP)):
         _check_number(sampler.p, "p", 1.0, name, "Give a probability in (0, 1].")
     if not isinstance(sampler, Greedy):
@@ -127,7 +128,8 @@ def prepared(sampler: Sampler) -> Sampler:
 
 def _check_number(value: Any, what: str, most: float, where: str, fix: str) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        if isinstance(value, jax.Array) and value.shape == () and jax.numpy.isrealobj(value) and not isinstance(value, jax.core.Tracer):
+        known = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
+        if known and value.shape == () and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
             value = float(value)
         else:
             raise DecodeError(f"the {what} is {value!r}, not a number", where=where, fix=fix)

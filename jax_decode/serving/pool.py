@@ -93,7 +93,8 @@ class ConstraintPool:
         self._tables = to_device(empty, profile=asked, logits_width=logits_width, sharding=sharding)
         self._profile = self._tables.profile or asked
         if not is_whole(slots, 1, _MOST_SLOTS):
-            raise DecodeError(f"slots is {shown(slots)}", fix=f"Give how many constraints may be there at once, 1 to {_MOST_SLOTS:,}.")
+            fix = f"Give how many constraints may be there at once, 1 to {_MOST_SLOTS:,}."
+            raise DecodeError(f"slots is {shown(slots)}", fix=fix)
         self._slots = bucket(int(slots), 1)
         self._lock = threading.RLock()
         self._bodies = weakref.WeakKeyDictionary[CompiledConstraint, Body]()
@@ -353,7 +354,7 @@ class ConstraintPool:
         if never := self._too_large(body, _LARGEST):
             raise _full(self._profile, never, "Compile a smaller constraint, or make the pool with a larger profile.")
         if self._profile.scale == _LARGEST:
-            raise _full(self._profile, missing, "It is as large as any: remove slots whose rows have ended, or use several pools.")
+            raise _full(self._profile, missing, "It is as large as any: remove slots whose rows have ended, or use more pools.")
         self.grow()
 
     def _room_for(self, body: Body) -> _Resident | None:
@@ -448,5 +449,5 @@ def _num_bytes(made: Alone) -> int:
 def _full(profile: Profile, missing: Mapping[str, tuple[int, int]], fix: str = "") -> PoolFullError:
     """The error of a full pool."""
     lacking = ", ".join(f"{name}: {needed:,} needed, {free:,} free" for name, (needed, free) in missing.items())
-    fix = fix or "Remove slots whose rows have ended, call grow() (or add(..., grow=True)), or make the pool with a larger profile."
+    fix = fix or "Remove slots whose rows have ended, call grow() (or add(..., grow=True)), or make it with a larger profile."
     return PoolFullError(f"the pool of profile {str(profile)!r} is full: {lacking}", missing=missing, fix=fix)

@@ -60,7 +60,7 @@ def check_rows(state: Any, where: str, *, beyond: bool = False, **rows: Any) -> 
         if np.ndim(value) > 1:
             raise DecodeError(f"{where}: {name} has shape {tuple(np.shape(value))}", fix="Pass one row's number, or int32[n].")
         known = _known(value)
-        if known is not None and ((wrong := (known < 0) | ((known >= count) & (not beyond)))).any():
+        if known is not None and (wrong := (known < 0) | ((known >= count) & (not beyond))).any():
             what = f"{where}: {name} is {int(known[wrong].ravel()[0])}, and the state has {count} row{'s' * (count != 1)}"
             raise DecodeError(what, fix=f"Count rows from 0 to {count - 1}.")
 

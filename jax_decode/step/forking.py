@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.errors import DecodeError, named_arguments
-from jax_decode.step.argument_checks import check_rows, check_state
+from fsa_compile.errors import shown
+from jax_decode.errors import DecodeError, is_whole, named_arguments
+from jax_decode.step.argument_checks import check_rows, check_state, numbers_of
 from jax_decode.step.state import ConstraintState, Position
 
 _SHARED = -1
@@ -64,14 +65,24 @@ def fork_cache(decoder: Any, cache: Any, parent: Any, *, length: int = 1) -> Any
       length: static; a number of slots that `decoder.init_cache` takes. Nothing is allocated.
 
     Raises:
-      DecodeError: which axis of a leaf holds the rows is not clear.
+      DecodeError: which axis of a leaf holds the rows is not clear, or an argument is something else.
     """
+    if not hasattr(decoder, "init_cache"):
+        fix = "Pass the decoder that made the cache; see jax_decode.Decoder."
+        raise DecodeError(f"fork_cache: the decoder is {shown(decoder)}", fix=fix)
+    if np.ndim(numbers_of(parent, "fork_cache: parent is no rows' numbers")) != 1:
+        raise DecodeError("fork_cache: parent is a single number", fix="Pass int32[n], such as jnp.array([0, 0, 2]).")
+    if not is_whole(length, 1):
+        raise DecodeError(f"fork_cache: the length is {shown(length)}", fix="Give a number of slots that the cache may have.")
+    axes = row_axes(decoder, length)
+    if jax.tree.structure(cache) != jax.tree.structure(axes):
+        raise DecodeError("fork_cache: the cache is not one of the decoder's", fix="Pass what init_cache or apply returned.")
     parent = jnp.asarray(parent, jnp.int32)
 
     def rows(leaf: jax.Array, axis: int) -> jax.Array:
         return leaf if axis == _SHARED else jnp.take(leaf, parent, axis=axis, mode="clip")
 
-    return jax.tree.map(rows, cache, row_axes(decoder, length))
+    return jax.tree.map(rows, cache, axes)
 
 
 def row_axes(decoder: Any, length: int = 1) -> Any:

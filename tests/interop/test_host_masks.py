@@ -50,6 +50,34 @@ def brute(walk, remaining=None):
     return out
 
 
+WRONG = [None, "5", 1.5, [1], np.array([1, 2]), float("nan")]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_what_is_no_token_is_told_and_nothing_was_taken(wrong):
+    """A text of digits is no token either, and a fraction is not its whole part."""
+    vocabulary = fsa_compile.Vocabulary.from_tokens([b"a", b"b", b"ab", b"(", b")", b"c", b""], stop_ids=[6])
+    constraint = fsa_compile.compile_regex("(ab|b|c)+", vocabulary)
+    first, second = (fsa_compile.Matcher(constraint, vocabulary) for _ in range(2))
+    words = bitmask.allocate_bitmask(2, 7)
+    for call in (
+        lambda: first.accept_token(wrong),
+        lambda: first.accept_tokens([5, wrong]),
+        lambda: first.validate_tokens([5, wrong]),
+        lambda: first.rollback(wrong),
+        lambda: first.fill_next_token_bitmask(words, wrong),
+        lambda: fsa_compile.step_matchers([first, second], [5, wrong if wrong is not None else "5"], words),
+        lambda: fsa_compile.step_matchers([first, second], [5], words),
+        lambda: fsa_compile.step_matchers([first, None], [5, 5], words),
+        lambda: first.accept_tokens(5),
+    ):
+        with pytest.raises(ConstraintError):
+            call()
+        assert first.tokens == second.tokens == []
+    assert first.accept_tokens(np.array([5, 2]))
+    assert first.validate_tokens([5, -1]) == [5]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_masks_are_what_can_be_taken(kind):
     constraint = all_kinds()[kind]

@@ -248,7 +248,7 @@ def test_what_a_pool_cannot_hold_is_refused_with_the_way_out():
     with pytest.raises(DecodeError, match="a pool is of one vocabulary"):
         ConstraintPool("general")
     for slots in (0, -1, None, "4", 1.5, True, 2**33):
-        with pytest.raises(DecodeError, match="slots is .*\n  Give how many"):
+        with pytest.raises(DecodeError, match=r"slots is .*\n  Give how many"):
             ConstraintPool(_tokenizer(), slots=slots)
     with pytest.raises(DecodeError, match="the sharding is a str"):
         ConstraintPool(_tokenizer(), sharding="cpu")

@@ -7,6 +7,7 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
+from oracles.toy_decoder import toy
 
 import fsa_compile
 import jax_decode
@@ -21,6 +22,9 @@ LOGITS = jnp.zeros((2, 7), jnp.float32)
 TOKENS = jnp.array([0, 5], jnp.int32)
 WORDS = jax_decode.key_words(jax.random.split(jax.random.key(0), 2))
 STEP = jnp.zeros(2, jnp.uint32)
+
+DECODER = toy(7)
+CACHE = DECODER.init_cache(2, 4)
 
 MISTAKES = {
     "logits with an axis too many": (lambda: jax_decode.mask_logits(TABLES, STATE, LOGITS[:, None]), r"\(2, 1, 7\).*logits\[:, -1\]"),
@@ -72,6 +76,23 @@ MISTAKES = {
     "a row to swap that is not there": (lambda: jax_decode.swap_rows(STATE, 0, 2), "other is 2"),
     "a row to put that is not there": (lambda: jax_decode.put_row(STATE, 0, STATE, 2), "source is 2"),
     "a place below the first": (lambda: jax_decode.put_row(STATE, -1, STATE), "row is -1"),
+    "no decoder of a cache": (lambda: jax_decode.fork_cache(None, CACHE, ROWS), "the decoder is None"),
+    "another cache": (lambda: jax_decode.fork_cache(DECODER, {}, ROWS), "not one of the decoder's"),
+    "no rows of a cache": (lambda: jax_decode.fork_cache(DECODER, CACHE, None), "parent is no rows' numbers"),
+    "no length of a cache": (lambda: jax_decode.fork_cache(DECODER, CACHE, ROWS, length=0), "the length is 0"),
+    "no size to warm up": (lambda: jax_decode.warm_up(DECODER, batch=None), "batch is None"),
+    "a text as a size": (lambda: jax_decode.warm_up(DECODER, prompt="64"), "prompt is '64'"),
+    "threads": (lambda: jax_decode.warm_up(DECODER, threads=0), "threads is 0"),
+    "a text as a vocabulary": (lambda: jax_decode.warm_up(DECODER, profile="regular", vocabulary="gemma"), "the vocabulary is 'gemma'"),
+    "no tables to report on": (lambda: jax_decode.step_report(None), "to_device"),
+    "no batch to report on": (lambda: jax_decode.step_report(TABLES, batch_size=1.5), "batch_size=1.5"),
+    "no width to report on": (lambda: jax_decode.step_report(TABLES, logits_width="9"), "logits_width is '9'"),
+    "no tokens of logits": (lambda: jax_decode.token_logprobs(LOGITS[:, None], None, TABLES), "tokens are no whole numbers"),
+    "constraints of other rows": (lambda: jax_decode.token_logprobs(LOGITS[:, None], TOKENS[:, None], TABLES, which=[0, 0, 0]), r"which has shape \(3,\)"),
+    "fractions as constraints": (lambda: jax_decode.token_logprobs(LOGITS[:, None], TOKENS[:, None], TABLES, which=[0.5, 0]), "which are no whole"),
+    "no log-probabilities": (lambda: jax_decode.importance_weights(None), "a NoneType, not two float"),
+    "one of the log-probabilities": (lambda: jax_decode.sampled_log_mass(LOGITS), "not two float"),
+    "a group of all": (lambda: jax_decode.importance_weights((LOGITS, LOGITS), 1), r"groups has shape \(\) for 2 rows"),
     "a class as sampler": (lambda: jax_decode.sample(Categorical, LOGITS, WORDS, STEP, TABLES, STATE), "the sampler is"),
 }  # fmt: skip
 
