@@ -6,6 +6,8 @@ on the generator that `jax.random` is configured to use.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -21,7 +23,8 @@ def key_words(keys: jax.Array) -> jax.Array:
     Raises:
       DecodeError: while tracing, where they are something else.
     """
-    kind, shape = getattr(keys, "dtype", None), getattr(keys, "shape", ())
+    kind: Any = getattr(keys, "dtype", None)
+    shape: tuple[int, ...] = getattr(keys, "shape", ())
     typed = kind is not None and jnp.issubdtype(kind, jax.dtypes.prng_key)
     if not (len(shape) == 1 if typed else kind == jnp.uint32 and len(shape) == 2 and shape[1] == 2):
         given = f"a {type(keys).__name__}" if kind is None else f"{kind}{list(shape)}"

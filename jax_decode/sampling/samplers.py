@@ -128,8 +128,8 @@ def prepared(sampler: Sampler) -> Sampler:
 
 def _check_number(value: Any, what: str, most: float, where: str, fix: str) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        known = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
-        if known and value.shape == () and not jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+        is_number = isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, np.number)
+        if is_number and np.shape(value) == () and not isinstance(value, jax.core.Tracer):
             value = float(value)
         else:
             raise DecodeError(f"the {what} is {value!r}, not a number", where=where, fix=fix)

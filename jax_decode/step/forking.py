@@ -75,7 +75,8 @@ def fork_cache(decoder: Any, cache: Any, parent: Any, *, length: int = 1) -> Any
     if not is_whole(length, 1):
         raise DecodeError(f"fork_cache: the length is {shown(length)}", fix="Give a number of slots that the cache may have.")
     axes = row_axes(decoder, length)
-    if jax.tree.structure(cache) != jax.tree.structure(axes):
+    own: Any = jax.tree.structure(axes)
+    if jax.tree.structure(cache) != own:
         raise DecodeError("fork_cache: the cache is not one of the decoder's", fix="Pass what init_cache or apply returned.")
     parent = jnp.asarray(parent, jnp.int32)
 
