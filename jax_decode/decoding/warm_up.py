@@ -15,7 +15,7 @@ from fsa_compile.errors import shown
 from jax_decode.decoding.compilation import announce_compilation
 from jax_decode.decoding.generate import generate
 from jax_decode.decoding.requests import read_positive
-from jax_decode.errors import DecodeError, is_whole, named_arguments
+from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.tables.concatenation import placeholder
 from jax_decode.tables.tables import ConstraintTables, to_device
 
@@ -55,12 +55,9 @@ def warm_up(
       DecodeError: a profile needs a vocabulary, or has none of that name; a size is no whole number.
     """
     announce_compilation(False if quiet else None)
-    profiles = profile if isinstance(profile, (list, tuple)) else [profile]
-    asked_sizes = {"batch": batch, "prompt": prompt, "max_new_tokens": max_new_tokens}
-    sizes = [_sizes(value, name) for name, value in asked_sizes.items()]
-    if threads is not None and not is_whole(threads, 1):
-        raise DecodeError(f"threads is {shown(threads)}", fix="Give how many compile at once, or leave it out.")
-    cases = list(itertools.product(profiles, *sizes))
+    threads = None if threads is None else read_positive(threads, "threads")
+    sizes = _sizes(batch, "batch"), _sizes(prompt, "prompt"), _sizes(max_new_tokens, "max_new_tokens")
+    cases = list(itertools.product(profile if isinstance(profile, (list, tuple)) else [profile], *sizes))
 
     def compiled(case: tuple[Any, int, int, int]) -> None:
         which, rows, length, limit = case
