@@ -65,7 +65,7 @@ class Maker:
             low = rng.randint(0, 2)
             high = low + rng.randint(1, 3)
             return f"({text})~{low}..{high}", f"(?:{pattern}){{{low},{high}}}"
-        open_, close, (_, sign) = rng.choice("<(["), rng.choice(">)]"), ("", rng.choice("*+?"))
+        open_, close, sign = rng.choice("<(["), rng.choice(">)]"), rng.choice("*+?")
         return f'("{open_}" {text} "{close}"){sign}', f"(?:{re.escape(open_)}{pattern}{re.escape(close)}){sign}"
 
     def grammar(self) -> tuple[str, str]:
