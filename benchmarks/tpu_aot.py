@@ -145,7 +145,8 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
             state = unpacked(rows)
             choice = sample(sampler, logits, key, step, tables, state)
             after = packed(advance(tables, state, choice.token))
-            return choice, after.small, after.cell  # what stays as it is a loop does not copy
+            # What stays as it is, or has no elements, a loop does not copy.
+            return choice, *(x for x in (after.small, after.cell) if x.size)
 
         return free, constrained
 

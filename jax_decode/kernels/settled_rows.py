@@ -17,7 +17,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from jax_decode.kernels.column_tops import COMBINE, REDUCE, START, TOPS, Cut, score_of, threshold_of
 from jax_decode.kernels.noise import Words, gumbel
-from jax_decode.kernels.planes import NEVER, Sum, finite, log_add, scaled
+from jax_decode.kernels.planes import NEVER, Sum, clean, finite, log_add, scaled
 from jax_decode.kernels.row_layout import LANES
 
 _SUBLANES = 8
@@ -161,7 +161,7 @@ def settled(
       cut, number: how much is kept, float32[] or [B].
       tops: float32[TOPS, B, W], scaled, of `tops_of`.
       lanes: of the same pass.
-      listed: tokens int32[B, M] of the candidates, M at least 1, and their clean logits float32[B, M], -inf where not allowed.
+      listed: tokens int32[B, M] of the candidates, M at least 1, -1 where not allowed, and their logits float32[B, M].
       inverse: inverse temperature, float32[] or [B, 1], or None.
       noise: key words uint32[B, 2] and step uint32[B]; candidates have the noise of `W + 32` and their token.
       interpret: run without a TPU, slowly.
@@ -262,7 +262,8 @@ class _Given(NamedTuple):
             width = (turned.shape[1] - LANES) // 2
             token, bits = turned[:, LANES : LANES + width], turned[:, LANES + width :]
             lane = jax.lax.broadcasted_iota(jnp.int32, token.shape, 1)
-            listed = token, jnp.where(lane < lists[0], jax.lax.bitcast_convert_type(bits, jnp.float32), NEVER)
+            x = clean(jax.lax.bitcast_convert_type(bits, jnp.float32))
+            listed = token, jnp.where((lane < lists[0]) & (token >= 0), x, NEVER)
         return _Rows((k0, k1), step, floats["number"], floats.get("inverse"), listed)
 
 

@@ -17,7 +17,7 @@ from jax_decode.kernels import one_pass
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.column_tops import TOPS, Cut, tops_of
 from jax_decode.kernels.gather import read
-from jax_decode.kernels.planes import NEVER, Planes, Sum, allowed_logits, both, column_sum, column_sums, drawable
+from jax_decode.kernels.planes import NEVER, Planes, Sum, allowed_logits, both, clean, column_sum, column_sums, drawable
 from jax_decode.kernels.settled_rows import Lanes, Settled, settled
 from jax_decode.sampling.candidates import Drawn, with_candidates
 from jax_decode.sampling.choices import Allowed
@@ -56,16 +56,14 @@ def _by_tops(
 ) -> Drawn:
     """`cut_and_summed` by a TPU's kernels."""
     tops, lanes = _kept(allowed, inverse, isinstance(sampler, TopP), with_raw, interpret)
-    if allowed.listed is not None:  # as the kernel has it, for the other way too: what both need is made once
-        token, ok, x = allowed.listed
-        x = jnp.where(ok, x, NEVER)
-        allowed = allowed._replace(listed=(token, x > NEVER, x))
-    listed = None if allowed.listed is None else allowed.listed[::2]
+    listed = _raw(allowed)
     of_noise = cast(jax.Array, noise.key), noise.step
     rows, every = settled(*_cut_of(sampler), tops, lanes, listed, inverse, of_noise, interpret=interpret)
 
     def again() -> jax.Array:
         own = allowed._replace(words=_joined(allowed), union=None)
+        if listed is not None:
+            own = own._replace(listed=(jnp.maximum(listed[0], 0), listed[0] >= 0, clean(listed[1])))
         threshold, rest, candidate = _cut_and_summed_plainly(sampler, own, inverse, noise, with_raw)
         assert threshold is not None
         whole = Settled.unpacked(rows).whole
@@ -104,6 +102,16 @@ def _cut_of(sampler: Sampler) -> tuple[Cut, jax.Array]:
         case MinP(p=p):
             return Cut.OF_BEST, jnp.asarray(p, jnp.float32)
     raise AssertionError(sampler)
+
+
+def _raw(allowed: Allowed) -> tuple[jax.Array, jax.Array] | None:
+    """The candidates as the kernel takes them: tokens, -1 where not allowed, and logits float32 as they are read. What is done
+    with them is the kernel's part: it would be an operation of its own, and outside of the branch that needs it, too."""
+    if allowed.listed is None:
+        return None
+    token = jnp.where(allowed.listed[1], allowed.listed[0], -1)
+    rows = jnp.arange(len(token), dtype=jnp.int32)[:, None]
+    return token, read(allowed.logits, rows, jnp.maximum(token, 0)).astype(jnp.float32)
 
 
 def _joined(allowed: Allowed) -> jax.Array | None:

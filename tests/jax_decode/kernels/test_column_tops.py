@@ -9,7 +9,7 @@ import pytest
 
 from jax_decode.kernels.column_tops import TOPS, Cut, tops_of
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.planes import LOWEST, NEVER, column_sum
+from jax_decode.kernels.planes import LOWEST, NEVER, clean, column_sum
 from jax_decode.kernels.row_layout import LANES, words_for
 from jax_decode.kernels.settled_rows import Lanes, Settled, settled
 from jax_decode.sampling.by_tops import _by_tops, _cut_and_summed_plainly
@@ -62,7 +62,7 @@ def test_thresholds_are_those_of_a_sort(cut, seed):
         number = rng.choice([0.01, 0.5], batch).astype(np.float32)
     lanes = np.asarray(hidden).reshape(batch, -1, LANES)
     of_lanes = Lanes(jnp.asarray(lanes.max(1)), column_sum(list(np.moveaxis(logits.reshape(32, batch, -1, LANES), 2, 1).reshape(-1, batch, LANES))), None, None)
-    token = jnp.broadcast_to(jnp.arange(5, dtype=jnp.int32), listed.shape)
+    token = jnp.where(listed > NEVER, jnp.arange(5, dtype=jnp.int32), -1)
     rows, every = settled(cut, jnp.asarray(number), jnp.stack(tops), of_lanes, (token, listed), None, tuple(noise_of(batch)), interpret=True)
     got, hidden = Settled.unpacked(rows), lanes.max((1, 2))
     assert bool(every) == bool(np.all(got.threshold > hidden))
@@ -105,7 +105,7 @@ def compare(sampler, masked, inverse, batch, width, dtype, with_raw):
     rng = np.random.default_rng(3)
     shape = batch, 150 if batch > LANES else 7
     token, ok = rng.integers(0, width, shape), jnp.asarray(rng.random(shape) < 0.5)
-    listed = (jnp.asarray(token, jnp.int32), ok, jnp.asarray(rng.normal(size=shape) * 5, jnp.float32)) if masked else None
+    listed = (jnp.asarray(token, jnp.int32), ok, clean(jnp.take_along_axis(logits, token, 1))) if masked else None
     allowed = Allowed(logits, words if masked else None, None, Columns(words_for(width)), listed)
     allowed = allowed._replace(word_at=lambda column: jnp.take_along_axis(words, column.reshape(batch, -1), 1).reshape(column.shape))
     scale = jnp.linspace(0.3, 2, batch)[:, None] if inverse == "rows" else None if inverse is None else jnp.float32(inverse)
