@@ -78,12 +78,12 @@ def arguments_machine(
     with _Pointers(list(schemas)):
         joined = _joined(schemas, limits)
         key = json_text(joined), syntax, tuple(marks.items()), tuple(without), options, limits
-        return _KEPT.get(key, lambda: _built(joined, len(schemas), syntax, marks, tuple(without), options, limits, deadline))
+        return _KEPT.get(key, lambda: _built(joined, syntax, marks, tuple(without), options, limits, deadline))
 
 
 def _built(
-    joined: dict[str, Any], count: int, syntax: CallSyntax, marks: Mapping[str, int], without: tuple[str, ...],
-    options: SchemaOptions, limits: CompileLimits, deadline: Deadline,
+    joined: dict[str, Any], syntax: CallSyntax, marks: Mapping[str, int], without: tuple[str, ...], options: SchemaOptions,
+    limits: CompileLimits, deadline: Deadline,
 ) -> Arguments:  # fmt: skip
     special = syntax.mark in marks
     imitations = _texts_without(without) if without else None
@@ -94,7 +94,7 @@ def _built(
     with deep_recursion(), flat_enough():
         try:
             while True:
-                build = _Build(document, count, syntax, special, imitations, options, limits, deadline, attempts)
+                build = _Build(document, syntax, special, imitations, options, limits, deadline, attempts)
                 try:
                     if build.is_last:
                         machine, starts = build.result()
@@ -164,7 +164,7 @@ class _Build:
     """One attempt: everything from the schemas to their controls, some states being known to be dead."""
 
     def __init__(
-        self, document: Document, count: int, syntax: CallSyntax, special: bool, without: TextDfa | None, options: SchemaOptions,
+        self, document: Document, syntax: CallSyntax, special: bool, without: TextDfa | None, options: SchemaOptions,
         limits: CompileLimits, deadline: Deadline, attempts: Attempts,
     ) -> None:  # fmt: skip
         decisions, values, keywords = attempts.decisions, attempts.values, attempts.keywords
@@ -200,8 +200,8 @@ class _Build:
         self._symbol = controls.symbol(((1, self._end),))
         try:
             self._entries = []
-            for number in range(count):
-                value = keywords.value(document.root["$defs"][str(number)])
+            for schema in document.root["$defs"].values():
+                value = keywords.value(schema)
                 value = value._replace(formulas=tuple(f if k == OBJECT else 0 for k, f in enumerate(value.formulas)))
                 self._entries.append(frames.arguments(value) if isinstance(frames, CallFrames) else frames.entry(value))
             controls.finish()

@@ -11,7 +11,7 @@ import importlib.util
 import math
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -53,15 +53,33 @@ def _triton_compiles() -> bool:
     return major.isdigit() and int(major) >= 8 and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
 
 
+class Read(NamedTuple):
+    """What a kernel reads.
+
+    Attributes:
+      logits: float[B, V'].
+      words: uint32[B, W], bit planes of the allowed tokens, or uint32[S, B, W], S parts of them; None allows all.
+      num_words: W.
+      rows: arrays [B, n] that a function of columns takes a row block of each.
+    """
+
+    logits: jax.Array
+    words: jax.Array | None
+    num_words: int
+    rows: Sequence[jax.Array] = ()
+
+    @property
+    def parts(self) -> int:
+        """S, 0 without words."""
+        return 0 if self.words is None else math.prod(self.words.shape[:-2])
+
+
 def passed(
     function: Callable[..., tuple[Tree, Sequence[jax.Array]]],
     combine: Callable[[Tree, Tree], Tree],
     start: Any,
     each: int,
-    logits: jax.Array,
-    words: jax.Array | None,
-    num_words: int,
-    rows: Sequence[jax.Array] = (),
+    source: Read,
     *,
     interpret: bool = False,
 ) -> tuple[Tree, jax.Array | None]:
@@ -72,10 +90,7 @@ def passed(
       function: `(parts, column int32[R, 128], *rows)` -> a tree of arrays [R, 128] of the columns, and `each` more.
       combine: associative and commutative.
       start: a tree of Python numbers, its neutral element: int for int32, float for float32.
-      logits: float[B, V'].
-      words: uint32[B, W], bit planes of the allowed tokens, or uint32[S, B, W], S parts of them; None allows all.
-      num_words: W.
-      rows: arrays [B, n] that `function` takes a row block of each.
+      source: what is read.
       interpret: run without a TPU, slowly.
     """
     leaves, tree = jax.tree.flatten(start)
@@ -99,15 +114,16 @@ def passed(
             for k, value in enumerate(found[1]):
                 outs[-1][k, :, at] = value
 
-        _over_block(function, another, ins, logits.shape[1], _parts(words), num_words)
+        _over_block(function, another, ins, source)
 
+    logits, num_words = source.logits, source.num_words
     height, block = block_of(len(logits), logits.shape[1], num_words, logits.dtype.itemsize)
     shapes = [jax.ShapeDtypeStruct((len(logits), LANES), x.dtype) for x in first]
     specs = [pl.BlockSpec((height, LANES), lambda i, j: (i, 0)) for _ in first]
     if each:
         shapes.append(jax.ShapeDtypeStruct((each, len(logits), num_words), jnp.float32))
         specs.append(pl.BlockSpec((each, height, block), lambda i, j: (0, i, j)))
-    out = _called(kernel, shapes, specs, logits, words, num_words, rows, interpret)
+    out = _called(kernel, shapes, specs, source, interpret)
     return jax.tree.unflatten(tree, out[: len(first)]), out[-1] if each else None
 
 
@@ -115,10 +131,7 @@ def folded(
     function: Callable[..., Tree],
     combine: Callable[[Tree, Tree], Tree],
     start: Any,
-    logits: jax.Array,
-    words: jax.Array | None,
-    num_words: int,
-    rows: Sequence[jax.Array] = (),
+    source: Read,
     *,
     interpret: bool = False,
 ) -> Tree:
@@ -127,37 +140,25 @@ def folded(
     def alone(*arguments: Any) -> tuple[Tree, tuple[()]]:
         return function(*arguments), ()
 
-    return passed(alone, combine, start, 0, logits, words, num_words, rows, interpret=interpret)[0]
+    return passed(alone, combine, start, 0, source, interpret=interpret)[0]
 
 
-def mapped(
-    function: Callable[..., jax.Array],
-    logits: jax.Array,
-    words: jax.Array | None,
-    num_words: int,
-    rows: Sequence[jax.Array] = (),
-    *,
-    interpret: bool = False,
-) -> jax.Array:
+def mapped(function: Callable[..., jax.Array], source: Read, *, interpret: bool = False) -> jax.Array:
     """What `function` says of every column, float32[B, W]; as in `passed`, but `function` returns one array."""
 
     def alone(*arguments: Any) -> tuple[tuple[()], list[jax.Array]]:
         return (), [function(*arguments)]
 
-    found = passed(alone, lambda a, _: a, (), 1, logits, words, num_words, rows, interpret=interpret)[1]
+    found = passed(alone, lambda a, _: a, (), 1, source, interpret=interpret)[1]
     assert found is not None
     return found[0]
 
 
 def _over_block(
-    function: Callable[..., Tree],
-    another: Callable[[Tree, Any], None],
-    refs: Sequence[Any],
-    width: int,
-    masks: int,
-    num_words: int,
+    function: Callable[..., Tree], another: Callable[[Tree, Any], None], refs: Sequence[Any], source: Read
 ) -> None:
-    """Calls `another` with the columns of every 128 lanes of a block. `refs`: planes, so many parts of the words, rows."""
+    """Calls `another` with the columns of every 128 lanes of a block. `refs`: planes, parts of the words, rows."""
+    width, masks, num_words = source.logits.shape[1], source.parts, source.num_words
     count = -(-width // num_words)
     logits, words, rows = refs[:count], refs[count : count + masks], refs[count + masks :]
     block = logits[0].shape[1]
@@ -182,10 +183,6 @@ def _over_block(
     jax.lax.fori_loop(0, block // LANES, slice_of, jnp.int32(0))
 
 
-def _parts(words: jax.Array | None) -> int:
-    return 0 if words is None else math.prod(words.shape[:-2])
-
-
 def block_of(batch: int, width: int, num_words: int, itemsize: int) -> tuple[int, int]:
     """Rows and columns of a block: as many columns as fit, all planes of them."""
     height = min(batch, _SUBLANES * 4 // itemsize)
@@ -198,12 +195,10 @@ def _called(
     kernel: Callable[..., None],
     shapes: list[jax.ShapeDtypeStruct],
     outs: list[pl.BlockSpec],
-    logits: jax.Array,
-    words: jax.Array | None,
-    num_words: int,
-    rows: Sequence[jax.Array],
+    source: Read,
     interpret: bool,
 ) -> list[jax.Array]:
+    logits, words, num_words, rows = source
     batch, width = logits.shape
     height, block = block_of(batch, width, num_words, logits.dtype.itemsize)
     last = -(-width // block) - 1
@@ -226,4 +221,4 @@ def _called(
         # Blocks are where `plane` says; to check every copy takes as long as an operation.
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), disable_bounds_checks=True),
     )
-    return call(*[logits] * count, *[words] * _parts(words), *rows)
+    return call(*[logits] * count, *[words] * source.parts, *rows)

@@ -145,7 +145,7 @@ def _kept(
     none = Sum(*empty)
     start = Lanes(empty[0], none, none if with_raw else None, none if apart else None)
     scale = [] if inverse is None else [jnp.broadcast_to(inverse, (len(allowed.logits), 1))]
-    rest = allowed.logits, words, allowed.num_words, scale
-    lanes, tops = one_pass.passed(of_columns, together, start, TOPS, *rest, interpret=interpret)
+    source = one_pass.Read(allowed.logits, words, allowed.num_words, scale)
+    lanes, tops = one_pass.passed(of_columns, together, start, TOPS, source, interpret=interpret)
     assert tops is not None
     return tops, lanes

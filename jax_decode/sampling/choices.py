@@ -80,7 +80,7 @@ def column_best_logits(allowed: Allowed, inverse: jax.Array | None, high: jax.Ar
         def most(parts: Planes, _: jax.Array, *limits: jax.Array) -> jax.Array:
             return column_max([kept(x, *limits) for x in allowed_logits(parts)])
 
-        return one_pass.mapped(most, logits, words, num_words, limits)
+        return one_pass.mapped(most, one_pass.Read(logits, words, num_words, limits))
 
     def by_few(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
         def of_block(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:

@@ -19,7 +19,7 @@ from jax_decode.kernels import one_pass
 from jax_decode.kernels.blocks import SMALL, by_blocks
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.noise import Words, gumbel
-from jax_decode.kernels.one_pass import folded
+from jax_decode.kernels.one_pass import Read, folded
 from jax_decode.kernels.placement import spread_by_xla
 from jax_decode.kernels.planes import (
     NEVER,
@@ -104,36 +104,27 @@ def summarize(
     elif noise is None and words is not None and with_raw:
         forms["tpu"] = _in_two_passes
     forms = {name: functools.partial(form, num_words, with_raw) for name, form in forms.items()}
-    summary = jax.lax.platform_dependent(logits, words, noise, inverse, threshold, **forms)
+    summary = jax.lax.platform_dependent(logits, words, Rows(noise, inverse, threshold), **forms)
     return summary if with_raw else summary._replace(raw=jnp.full_like(summary.raw, jnp.nan))
 
 
-def _fused(
-    num_words: int,
-    with_raw: bool,
-    logits: jax.Array,
-    words: jax.Array | None,
-    noise: Noise | None,
-    inverse: jax.Array | None,
-    threshold: jax.Array | None,
-) -> Summary:
-    rows = Rows(noise, inverse, threshold)
+def _fused(num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array | None, rows: Rows) -> Summary:
     return _reduced(_of_columns(num_words, with_raw, rows, planes(logits, words, num_words), _columns(num_words)))
 
 
 class Rows(NamedTuple):
     """What a draw depends on besides logits and mask; see `summarize`."""
 
-    noise: Noise | None
-    inverse: jax.Array | None
-    threshold: jax.Array | None
+    noise: Noise | None = None
+    inverse: jax.Array | None = None
+    threshold: jax.Array | None = None
 
+    def given(self, batch: int) -> list[jax.Array]:
+        """Those that there are, [B, n] each."""
+        rows = [] if self.noise is None else [cast(jax.Array, self.noise.key), self.noise.step[:, None]]
+        rows += [] if self.inverse is None else [jnp.broadcast_to(self.inverse, (batch, 1))]
+        return rows + ([] if self.threshold is None else [self.threshold[:, None]])
 
-def _as_rows(noise: Noise | None, inverse: jax.Array | None, threshold: jax.Array | None, batch: int) -> list[jax.Array]:
-    """Those of `Rows` that are given, [B, n] each."""
-    rows = [] if noise is None else [cast(jax.Array, noise.key), noise.step[:, None]]
-    rows += [] if inverse is None else [jnp.broadcast_to(inverse, (batch, 1))]
-    return rows + ([] if threshold is None else [threshold[:, None]])
 
 
 class _Columns(NamedTuple):
@@ -179,21 +170,18 @@ def in_one_pass(
     with_raw: bool,
     logits: jax.Array,
     words: jax.Array | None,
-    noise: Noise | None,
-    inverse: jax.Array | None,
-    threshold: jax.Array | None,
+    rows: Rows,
     *,
     union: tuple[jax.Array, jax.Array] | None = None,
     interpret: bool = False,
 ) -> Summary:
     """`summarize` by a kernel that reads every logit once."""
-    words = words if threshold is not None else sources_of(words, union)  # what chose a threshold has joined them already
-    rows = _as_rows(noise, inverse, threshold, len(logits))
+    words = words if rows.threshold is not None else sources_of(words, union)  # what chose a threshold has joined them already
 
     def of_columns(parts: Planes, column: jax.Array, *own: jax.Array) -> _Columns:
         left = list(own)
-        noise_of = None if noise is None else Noise(left.pop(0), left.pop(0))
-        given = Rows(noise_of, *(None if x is None else left.pop(0) for x in (inverse, threshold)))
+        noise_of = None if rows.noise is None else Noise(left.pop(0), left.pop(0))
+        given = Rows(noise_of, *(None if x is None else left.pop(0) for x in rows[1:]))
         return _of_columns(num_words, with_raw, given, parts, column)
 
     def better(a: _Columns, b: _Columns) -> _Columns:
@@ -204,7 +192,7 @@ def in_one_pass(
     empty: tuple[Any, ...] = (NEVER, 0.0, NO_ITEM)
     none = Sum(*empty[:2])
     start = _Columns(empty[0], empty[2], none, none if with_raw and words is not None else None)
-    lanes = folded(of_columns, better, start, logits, words, num_words, rows, interpret=interpret)
+    lanes = folded(of_columns, better, start, Read(logits, words, num_words, rows.given(len(logits))), interpret=interpret)
     return _reduced(lanes)
 
 
@@ -220,9 +208,7 @@ def in_one_pass_of_gpu(
     with_raw: bool,
     logits: jax.Array,
     words: jax.Array | None,
-    noise: Noise | None,
-    inverse: jax.Array | None,
-    threshold: jax.Array | None,
+    rows: Rows,
     *,
     union: tuple[jax.Array, jax.Array] | None = None,
     interpret: bool = False,
@@ -230,15 +216,13 @@ def in_one_pass_of_gpu(
     """`summarize` by a GPU's kernel that reads every logit once."""
     from jax_decode.kernels import one_pass_gpu  # what it needs takes time to import
 
-    rows = _as_rows(noise, inverse, threshold, len(logits))
-
     def together(parts: Planes, column: jax.Array, *own: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         left = list(own)
         noise_of = None
-        if noise is not None:
+        if rows.noise is not None:
             (k0, k1), (step,) = left.pop(0), left.pop(0)
             noise_of = Noise((k0, k1), step)
-        given = Rows(noise_of, *(None if x is None else left.pop(0)[0] for x in (inverse, threshold)))
+        given = Rows(noise_of, *(None if x is None else left.pop(0)[0] for x in rows[1:]))
         values = allowed_logits(parts)
         sums = [column_sum(values, _exp)]
         if words is not None and with_raw:  # another exponential is less than selecting what is outside of the mask
@@ -250,7 +234,7 @@ def in_one_pass_of_gpu(
 
     if words is not None and union is None:
         union = words, jnp.arange(len(words), dtype=jnp.int32)[:, None]
-    score, item, *sums = one_pass_gpu.folded(together, logits, union, num_words, rows, interpret=interpret)
+    score, item, *sums = one_pass_gpu.folded(together, logits, union, num_words, rows.given(len(logits)), interpret=interpret)
     start = tuple(jnp.asarray(x, y.dtype) for x, y in zip((NEVER, NO_ITEM, NEVER, NEVER), (score, item, *sums)))
     score, item, *sums = jax.lax.reduce((score, item, *sums), start, _better, (1,))
     return Summary(score, item, sums[0], sums[-1])
@@ -286,7 +270,7 @@ def _better(a: tuple[jax.Array, ...], b: tuple[jax.Array, ...]) -> tuple[jax.Arr
     return jnp.maximum(a[0], b[0]), item, *_log_add_all(a[2:], b[2:])
 
 
-def _in_two_passes(num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array, *_: None) -> Summary:
+def _in_two_passes(num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array, _: Rows) -> Summary:
     """The best token first, then the sums.
 
     The TPU's compiler splits the greedy form of `_fused` into kernels that pass comparisons of every plane through memory; this
@@ -305,19 +289,11 @@ def _log_add_all(a: Sequence[jax.Array], b: Sequence[jax.Array]) -> tuple[jax.Ar
     return tuple(log_add(x, y) for x, y in zip(a, b))
 
 
-def _on_cpu(
-    num_words: int,
-    with_raw: bool,
-    logits: jax.Array,
-    words: jax.Array | None,
-    noise: Noise | None,
-    inverse: jax.Array | None,
-    threshold: jax.Array | None,
-) -> Summary:
+def _on_cpu(num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array | None, rows: Rows) -> Summary:
     """`summarize` for a CPU, which works for every pass."""
     if logits.size < SMALL:
-        return at_once(num_words, with_raw, logits, words, Rows(noise, inverse, threshold))
-    return in_memory(num_words, with_raw, logits, words, Rows(noise, inverse, threshold))[1]
+        return at_once(num_words, with_raw, logits, words, rows)
+    return in_memory(num_words, with_raw, logits, words, rows)[1]
 
 
 class CutInMemory(NamedTuple):

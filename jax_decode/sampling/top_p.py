@@ -271,7 +271,7 @@ def _over_kernel(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -
             return functools.reduce(combine, (function(y, jnp.exp(y - base), *numbers) for y in values))
 
         numbers = [*own, *(x[:, None] for x in rows)]
-        return one_pass.mapped(of_columns, allowed.logits, allowed.words, allowed.num_words, numbers)
+        return one_pass.mapped(of_columns, one_pass.Read(allowed.logits, allowed.words, allowed.num_words, numbers))
 
     return over
 

@@ -13,7 +13,7 @@ from jax_decode.sampling.candidates import with_candidates
 from jax_decode.sampling.choices import inverse_of
 from jax_decode.sampling.samplers import TopK, TopP
 from jax_decode.sampling.sampling import among, choose
-from jax_decode.sampling.summary import Noise, _fused, _on_cpu, summarize
+from jax_decode.sampling.summary import Noise, Rows, _fused, _on_cpu, summarize
 from jax_decode.sampling.truncation import threshold_of
 from jax_decode.step.masking import parts_at
 
@@ -47,7 +47,7 @@ def test_summaries_are_those_of_the_general_form(masked, drawn, inverse, thresho
     logits, allowed, words = example()
     assert logits.size >= SMALL
     numbers = (None if inverse is None else jnp.float32(inverse), None if threshold is None else jnp.full(BATCH, threshold))
-    arguments = (words_for(WIDTH), True, logits, words if masked else None, noise_of() if drawn else None, *numbers)
+    arguments = (words_for(WIDTH), True, logits, words if masked else None, Rows(noise_of() if drawn else None, *numbers))
     got, want = (jax.jit(form, static_argnums=(0, 1))(*arguments) for form in (_on_cpu, _fused))
     some = np.isfinite(np.asarray(want.score))
     np.testing.assert_array_equal(np.isfinite(np.asarray(got.score)), some)

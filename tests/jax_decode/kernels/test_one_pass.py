@@ -18,7 +18,7 @@ from jax_decode.sampling.choices import Allowed, best_logit
 from jax_decode.sampling.mass_search import ByLogit
 from jax_decode.sampling.samplers import Categorical, TopK
 from jax_decode.sampling.sampling import sample
-from jax_decode.sampling.summary import Noise, _fused, in_one_pass, in_one_pass_of_gpu
+from jax_decode.sampling.summary import Noise, Rows, _fused, in_one_pass, in_one_pass_of_gpu
 from jax_decode.sampling.top_p import _over_kernel, _over_scaled
 
 KERNELS = [in_one_pass, in_one_pass_of_gpu]
@@ -53,7 +53,7 @@ def noise_of(batch):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_best_token_and_sums_are_numpys(kernel, batch, width, dtype, masked):
     logits, allowed, words = example(batch, width, dtype)
-    got = jitted(kernel)(words_for(width), True, logits, words if masked else None, None, None, None, interpret=True)
+    got = jitted(kernel)(words_for(width), True, logits, words if masked else None, Rows(), interpret=True)
     x = np.asarray(logits.astype(jnp.float32))
     x = np.clip(np.where(np.isnan(x), -3e38, x), -3e38, 3e38)
     inside = np.where(allowed, x, -np.inf) if masked else x
@@ -72,7 +72,7 @@ def test_draws_are_those_of_the_other_form(kernel, batch, width, dtype, inverse,
     logits, _, words = example(batch, width, dtype)
     inverse = None if inverse is None else jnp.float32(inverse)
     threshold = None if threshold is None else jnp.full(batch, threshold, jnp.float32)
-    arguments = (words_for(width), with_raw, logits, words, noise_of(batch), inverse, threshold)
+    arguments = (words_for(width), with_raw, logits, words, Rows(noise_of(batch), inverse, threshold))
     got, want = jitted(kernel)(*arguments, interpret=True), jax.jit(_fused, static_argnums=(0, 1))(*arguments)
     some = np.asarray(want.score) > NEVER
     np.testing.assert_array_equal(np.asarray(got.item)[some], np.asarray(want.item)[some])
@@ -86,7 +86,7 @@ def test_unions_of_bit_rows_are_read_where_they_lie(kernel):
     logits, _, rows = example(9, 5000, jnp.float32)
     of_each = jnp.asarray(np.random.default_rng(2).integers(0, 9, (9, 3)), jnp.int32)
     words = rows[of_each[:, 0]] | rows[of_each[:, 1]] | rows[of_each[:, 2]]
-    arguments = (words_for(5000), True, logits, words, noise_of(9), None, None)
+    arguments = (words_for(5000), True, logits, words, Rows(noise_of(9)))
     got = jitted(kernel)(*arguments, union=(rows, of_each), interpret=True)
     for mine, other in zip(got, jitted(kernel)(*arguments, interpret=True)):
         np.testing.assert_array_equal(mine, other)
@@ -97,7 +97,7 @@ def test_columns_are_mapped(batch, width, dtype):
     logits, _, words = example(batch, width, dtype)
     num_words = words_for(width)
     best = lambda parts, _: column_max(allowed_logits(parts))  # noqa: E731
-    got = one_pass.mapped(best, logits, words, num_words, interpret=True)
+    got = one_pass.mapped(best, one_pass.Read(logits, words, num_words), interpret=True)
     np.testing.assert_array_equal(got, column_max(allowed_logits(planes(logits, words, num_words))))
 
 
@@ -106,8 +106,8 @@ def test_logits_past_the_last_plane_belong_to_no_token(kernel):
     """A model's padded output is wider than its vocabulary: it counts in the sum over all logits, and is never chosen."""
     logits, _, words = example(2, 4000, jnp.float32)
     wide = jnp.concatenate([logits, jnp.full((2, 1000), 50.0)], 1)
-    got = jitted(kernel)(words_for(4000), True, wide, words, None, None, None, interpret=True)
-    want = jitted(kernel)(words_for(4000), True, logits, words, None, None, None, interpret=True)
+    got = jitted(kernel)(words_for(4000), True, wide, words, Rows(), interpret=True)
+    want = jitted(kernel)(words_for(4000), True, logits, words, Rows(), interpret=True)
     np.testing.assert_array_equal(got.item, want.item)
     np.testing.assert_array_equal(got.allowed, want.allowed)
     assert (np.asarray(got.raw) >= 50 + np.log(1000) - 1e-3).all()

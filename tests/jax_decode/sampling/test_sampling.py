@@ -15,7 +15,7 @@ from jax_decode import Categorical, Greedy, MinP, TopK, TopP
 from jax_decode.kernels.noise import gumbel, key_words, threefry
 from jax_decode.sampling.samplers import check_sampler, prepared
 from jax_decode.sampling.sampling import sample
-from jax_decode.sampling.summary import Noise, _fused, _in_two_passes, _on_cpu
+from jax_decode.sampling.summary import Noise, Rows, _fused, _in_two_passes, _on_cpu
 
 SAMPLERS = [Greedy(), Categorical(), Categorical(0.7), TopK(4), TopP(0.6), MinP(0.2, 1.3)]
 SIMPLE = [Greedy(), Categorical(), TopK(4, 0.7)]
@@ -233,7 +233,7 @@ def test_all_forms_of_the_pass_agree(drawn, free):
     some = np.arange(5) != 2 if not free else slice(None)  # rows that allow something
     noise = Noise(*words_of(0, 5)) if drawn else None
     for extra in ((None, None), (jnp.float32(1.7), jnp.full(5, 0.5))) if drawn else ((None, None),):
-        operands = (logits, words, noise, *extra)
+        operands = (logits, words, Rows(noise, *extra))
         a = jax.jit(_on_cpu, static_argnums=(0, 1))(384, True, *operands)
         for form in (_fused,) if drawn or free else (_fused, _in_two_passes):
             b = jax.jit(form, static_argnums=(0, 1))(384, True, *operands)
