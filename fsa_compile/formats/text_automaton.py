@@ -407,10 +407,10 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
             for state in states:
                 read += all_moves[state]
                 called += all_calls[state]
-        letters = {mask for mask, _ in read}
-        if len(letters) == 1:
-            there = read[0][1] if len(read) == 1 else frozenset([there for _, there in read])
-            moves.append((at, read[0][0], number(there)))
+        if len(read) == 1:
+            moves.append((at, read[0][0], alone[read[0][1]] or number(read[0][1])))
+        elif len({mask for mask, _ in read}) == 1:
+            moves.append((at, read[0][0], number(frozenset([there for _, there in read]))))
         elif read:
             moves += [(at, mask, number(there)) for mask, there in _parted(read)]
         if called:
@@ -418,30 +418,43 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
             for schema, target in called:
                 targets.setdefault(schema, set()).add(target)
             calls[at] = {schema: number(frozenset(there)) for schema, there in targets.items()}
-    return _trimmed(_of_subsets(build, order, moves, calls, end))
+    return _of_subsets(build, order, moves, calls, end)
 
 
 def _of_subsets(
     build: _Nondeterministic, order: list[Collection[int]], moves: list[tuple[int, int, int]],
     calls: dict[int, dict[int, int]], end: int,
 ) -> TextAutomaton:  # fmt: skip
-    """The automaton of numbered subsets, with their moves, (subset, letters, next one), and calls."""
-    byte_class = _classes(build)
-    table = _table(moves, byte_class, len(order) + 1)
+    """The automaton of numbered subsets, with their moves, (subset, letters, next one), and calls; without those that lead
+    nowhere."""
     final = np.array([False, *(end in states for states in order)])
-    schemas = tuple(node for _, node in build.schemas.values())
-    found = tuple(_labels(build, [(), *order])) if build.has_names else ()
-    return TextAutomaton(table, byte_class, final, 1, calls, schemas, tuple(build.specials), found)
+    at, there = (np.array([move[i] for move in moves], np.int64) for i in (0, 2))
+    called = np.array([(call, after) for call, to in calls.items() for after in to.values()], np.int64).reshape(-1, 2)
+    edges = np.concatenate((there, called[:, 1])), np.concatenate((at, called[:, 0]))
+    live = reached(*edges, final.nonzero()[0].tolist(), len(final))
+    kept = np.where(live, live.cumsum(), 0).astype(np.int32)
+    number, subsets = kept.tolist(), [(), *itertools.compress(order, live[1:].tolist())]
+    alive = {number[call]: {schema: number[after] for schema, after in to.items() if number[after]} for call, to in calls.items()}
+    byte_class = _classes(build)
+    return TextAutomaton(
+        table=_table([mask for _, mask, _ in moves], kept[at], kept[there], byte_class, len(subsets)),
+        byte_class=byte_class,
+        final=np.append(False, final[live]),
+        start=number[1],
+        calls={call: to for call, to in alive.items() if call and to},
+        schemas=tuple(node for _, node in build.schemas.values()),
+        specials=tuple(build.specials),
+        labels=tuple(_labels(build, subsets)) if build.has_names else (),
+    )
 
 
 def _labels(build: _Nondeterministic, subsets: list[Collection[int]]) -> list[frozenset[Hashable]]:
     """The labels of subsets; of states outside of names those that read something, or where all is read."""
-    none = frozenset[Hashable]()
-    alone = [
-        frozenset((label,)) if moves or calls or label == END or isinstance(label, tuple) else none
+    told = [
+        bool(moves or calls) or label == END or isinstance(label, tuple)
         for moves, calls, label in zip(build.moves, build.calls, build.labels)
     ]
-    return [alone[min(states)] if len(states) == 1 else none.union(*[alone[s] for s in states]) for states in subsets]
+    return [frozenset([build.labels[state] for state in states if told[state]]) for states in subsets]
 
 
 def _parted(moves: list[tuple[int, int]]) -> list[tuple[int, int | frozenset[int]]]:
@@ -483,37 +496,15 @@ def _classes(build: _Nondeterministic) -> np.ndarray:
     return np.array([kinds.setdefault(letter.tobytes(), len(kinds)) for letter in np.ascontiguousarray(read.T)], np.int32)
 
 
-def _table(moves: list[tuple[int, int, int]], byte_class: np.ndarray, states: int) -> np.ndarray:
-    """int32[S, C] of (state, mask of letters, next state)."""
+def _table(masks: list[int], at: np.ndarray, there: np.ndarray, byte_class: np.ndarray, states: int) -> np.ndarray:
+    """int32[S, C] of masks of letters, states, and next states."""
     table = np.zeros((states, int(byte_class.max()) + 1), np.int32)
     known: dict[int, int] = {}
-    kind = np.array([known.setdefault(mask, len(known)) for _, mask, _ in moves], np.int64)
+    kind = np.array([known.setdefault(mask, len(known)) for mask in masks], np.int64)
     order, first = order_of(kind), firsts(kind, len(known))
-    at, target = (np.array(column, np.int64)[order] for column in ([m[0] for m in moves], [m[2] for m in moves]))
+    at, there = at[order], there[order]
     for mask, low, high in zip(known, first.tolist(), first[1:].tolist()):
         letters = np.unpackbits(np.frombuffer(mask.to_bytes(-(-len(byte_class) // 8), "little"), np.uint8), bitorder="little")
         kinds = distinct(byte_class[letters[: len(byte_class)] > 0])
-        table[at[low:high, None], kinds] = target[low:high, None]
+        table[at[low:high, None], kinds] = there[low:high, None]
     return table
-
-
-def _trimmed(automaton: TextAutomaton) -> TextAutomaton:
-    """Without states that lead nowhere."""
-    table, final = automaton.table, automaton.final
-    source, target = distinct_moves(table)
-    called = np.array([(at, after) for at, calls in automaton.calls.items() for after in calls.values()], np.int64).reshape(-1, 2)
-    source, target = np.concatenate((source, called[:, 0])), np.concatenate((target, called[:, 1]))
-    live = reached(target, source, np.flatnonzero(final).tolist(), len(final))
-    kept = np.where(live, np.cumsum(live), 0).astype(np.int32)
-    rows = np.append(0, np.flatnonzero(live))
-    calls = {
-        int(kept[source]): {schema: int(kept[target]) for schema, target in called.items() if kept[target]}
-        for source, called in automaton.calls.items()
-        if kept[source]
-    }
-    calls = {source: called for source, called in calls.items() if called}
-    start = int(kept[automaton.start])
-    labels = tuple(automaton.labels[row] for row in rows.tolist()) if automaton.labels else ()
-    return dataclasses.replace(
-        automaton, table=kept[table[rows]], final=final[rows], start=start, calls=calls, labels=labels
-    )
