@@ -171,16 +171,16 @@ def followed(after: np.ndarray, begin: np.ndarray, first: Iterable[int]) -> np.n
       after: targets of the edges of all nodes, one node after the other.
       begin: int64[S + 1], where those of each node begin.
     """
-    todo = list(first)
+    level = np.fromiter(first, np.int64)
     found = np.zeros(len(begin) - 1, bool)
-    found[todo] = True
-    while len(todo) >= _MANY:
-        level = np.array(todo)
+    found[level] = True
+    while len(level) >= _MANY:
         new = after[indices(begin[level], begin[level + 1])]
-        todo = distinct(new[~found[new]]).tolist()
-        found[todo] = True
-    if not todo:
+        level = distinct(new[~found[new]])
+        found[level] = True
+    if not len(level):
         return found
+    todo = level.tolist()
     targets, offset, seen = after.tolist(), begin.tolist(), bytearray(found.tobytes())
     while todo:
         node = todo.pop()

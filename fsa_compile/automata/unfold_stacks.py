@@ -31,6 +31,10 @@ def flattened(machine: ByteMachine, most: int) -> ByteDfa | None:
         return None
     if (machine.bounds != UNCOUNTED).any():
         return None
+    calling = machine.entry_push.nonzero()[0]
+    action = machine.entry_offset.searchsorted(calling, side="right") - 1
+    if (machine.action[machine.entry_next[calling]] == action[:, None]).any():
+        return None  # what is entered does the same call again, as "[" does where anything may follow it
     moves = _Moves(machine)
     try:
         found = _Stacks(machine, moves, most)

@@ -84,10 +84,14 @@ class Speller:
           others: next control after all other characters, 0 when none is read.
           close: see `body`.
         """
-        out = []
+        out: list[tuple[int, int, int]] = []
         todo = iter(branches)
         byte, target = next(todo)
-        for low, high, after in self.body(loop(others), 0, "shortest") if others else ((0x20, 0x7E, 0),):
+        moves: Moves = self.body(loop(others), 0, "shortest") if others else ((0x20, 0x7E, 0),)
+        for at, (low, high, after) in enumerate(moves):
+            if byte > 0xFF:
+                out += moves[at:]
+                break
             while low <= byte <= high:
                 if after and low < byte:
                     out.append((low, byte - 1, after))

@@ -64,13 +64,13 @@ class Entries:
     def chosen(self, owner: np.ndarray, byte: np.ndarray, control: np.ndarray) -> np.ndarray:
         """Which arcs (owner, first byte, control reached) are worth walking by symbol strings: bool[n]."""
         entry = np.zeros(self._other + 1, bool)
-        if not self._some[control].any():
-            return entry[control]
-        into = self._wide[control].nonzero()[0]
+        into = self._some[control].nonzero()[0]
         if len(into):
             pair, which = numbered(owner[into] * (self._other + 1) + control[into])
             weight = np.bincount(which, self._tables.weight[byte[into]])
             entry[(pair % (self._other + 1))[weight > HEAVY]] = True
+        if entry.any():
+            entry &= self._wide
         return entry[control]
 
     def walked(
