@@ -1,4 +1,4 @@
-"""Exceptions of the decoding half. Imports nothing but those of the compiling half.
+"""Exceptions of the decoding half, and checks of single arguments. Imports nothing but those of the compiling half and NumPy.
 
 The twin of `fsa_compile.errors`: an error text says what was wrong, where in the user's input, and what to do; the parts
 are kept as attributes.
@@ -6,10 +6,16 @@ are kept as attributes.
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from fsa_compile.errors import is_whole as is_whole
 from fsa_compile.errors import naming
+from fsa_compile.errors import shown as shown
 
 
 class DecodeError(ValueError):
@@ -66,6 +72,29 @@ class PoolFullError(DecodeError):
     def __init__(self, what: str, *, missing: Mapping[str, tuple[int, int]], fix: str = "") -> None:
         super().__init__(what, where="pool", fix=fix)
         self.missing = dict(missing)
+
+
+def is_number(value: Any, least: float, most: float = math.inf) -> bool:
+    """Whether a value is a finite number between two bounds, both allowed; no truth value and no array is one."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    try:
+        return math.isfinite(value) and least <= float(value) <= most
+    except OverflowError:  # a whole number that no float holds
+        return False
+
+
+def checked_flag(value: Any, name: str) -> bool:
+    """A truth value as given; raises `DecodeError` for anything else, such as the text "no"."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise DecodeError(f"{name} is {shown(value)}", fix="Give True or False.")
+    return bool(value)
+
+
+def check_function(value: Any, name: str, fix: str) -> None:
+    """Raises `DecodeError` for what cannot be called."""
+    if not callable(value):
+        raise DecodeError(f"{name} is {shown(value)}, which cannot be called", fix=fix)
 
 
 def no_numbers(where: str) -> DecodeError:

@@ -6,7 +6,6 @@ The canonical form of a constraint is its one `.npz` file; this is an export wit
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,8 @@ from fsa_compile.artifact.file import MAGIC, VERSIONS, fields_of_header, header_
 from fsa_compile.artifact.item_trie import MAGIC as MAGIC_OF_ITEMS
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import ArtifactError
+from jax_decode.decoding.programs import path_of
 from jax_decode.errors import DecodeError, MissingPackageError, named_arguments
-
-
-def _path(path: Any) -> Path:
-    if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
-        raise DecodeError(f"{path!r:.60} is no path", fix="Give the path of a folder.")
-    return Path(path).absolute()
 
 
 @named_arguments
@@ -38,7 +32,7 @@ def save_orbax(constraint: CompiledConstraint | CompiledItems, path: str | os.Pa
     Raises:
       DecodeError: Orbax is not installed, or something is at `path` already.
     """
-    ocp, path = _import_orbax(), _path(path)
+    ocp, path = _import_orbax(), path_of(path, "a folder").absolute()
     if not isinstance(constraint, (CompiledConstraint, CompiledItems)):
         raise DecodeError(f"a {type(constraint).__name__} is no compiled constraint", fix="Pass the constraint, then the folder.")
     if path.exists():
@@ -69,7 +63,7 @@ def load_orbax(path: str | os.PathLike[str], vocabulary: Any = None) -> Compiled
       DecodeError: Orbax is not installed, or this is no such checkpoint.
       fsa_compile.errors.ArtifactError: its contents are wrong, or it belongs to another vocabulary.
     """
-    ocp, path = _import_orbax(), _path(path)
+    ocp, path = _import_orbax(), path_of(path, "a folder").absolute()
     bad = "this is not a constraint checkpoint"
     fix = "Give a folder written by save_orbax."
     if not path.is_dir():

@@ -82,7 +82,7 @@ def to_html(generation: Generation, tokenizer: Any = None, *, title: str = "Gene
     if not isinstance(generation, Generation):
         raise DecodeError(f"a {type(generation).__name__} is no result of generate", fix="Pass what generate returned.")
     rows = [row_as_html(generation, tokenizer, row, _checked(constraint)) for row in range(len(generation))]
-    name = html.escape(title)
+    name = html.escape(str(title))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title><style>{STYLE}</style></head>\n'
         f"<body><h1>{name}</h1>\n<p>The stronger the colour of a token, the more probability the model had given to tokens that "

@@ -13,19 +13,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fsa_compile.errors import shown
 from jax_decode.errors import DecodeError, is_whole, named_arguments
 from jax_decode.kernels.noise import key_words
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.sampling import sample
-from jax_decode.step.argument_checks import check_tables
+from jax_decode.step.argument_checks import check_tables, numbers_of
 from jax_decode.step.masking import mask_rows
 from jax_decode.step.stack import sources
 from jax_decode.step.state import ConstraintState, init_state
 from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables
 
+_MOST = 1 << 16
+"""Rows of a batch, and timed calls."""
 _ROOM = 64
 """Tokens that the stacks of the measured rows have room for."""
 
@@ -148,7 +151,14 @@ def step_report(
     check_tables(tables, "step_report")
     width = tables.vocab_size if logits_width is None else logits_width
     _check(tables, batch_size, width, sampler, repeats)
-    logits = jax.random.normal(jax.random.key(0), (batch_size, width), jnp.float32).astype(dtype)
+    numbers_of(max_depth, f"max_depth is {shown(max_depth)}", "Give a whole number.")
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError):
+        kind = np.dtype(bool)
+    if not jnp.issubdtype(kind, jnp.floating):
+        raise DecodeError(f"the dtype is {shown(dtype)}", fix='Give that of the logits, such as "bfloat16".')
+    logits = jax.random.normal(jax.random.key(0), (batch_size, width), jnp.float32).astype(kind)
     keys = key_words(jax.random.split(jax.random.key(1), batch_size))
     step = jnp.zeros(batch_size, jnp.uint32)
     which = jnp.arange(batch_size, dtype=jnp.int32) % jnp.maximum(tables.num_constraints, 1)
@@ -173,9 +183,9 @@ def _rows(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
 
 
 def _check(tables: ConstraintTables, batch_size: int, width: int, sampler: Any, repeats: int) -> None:
-    if not is_whole(batch_size, 1) or not is_whole(repeats, 1):
+    if not is_whole(batch_size, 1, _MOST) or not is_whole(repeats, 1, _MOST):
         what = f"there is nothing to measure: batch_size={shown(batch_size)}, repeats={shown(repeats)}"
-        raise DecodeError(what, fix="Give 1 or more.")
+        raise DecodeError(what, fix=f"Give whole numbers from 1 to {_MOST:,}.")
     if not is_whole(width, 0):
         raise DecodeError(f"logits_width is {shown(width)}", fix="Give the number of logits of the model, or leave it out.")
     if width < tables.vocab_size:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
@@ -16,7 +15,7 @@ from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
 from jax_decode.decoding.result import Generation, Written, collect
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, is_number, named_arguments, shown
 from jax_decode.kernels.placement import on_automatic_axes, on_gpu, put_rows
 from jax_decode.sampling.samplers import Categorical, check_sampler, prepared
 from jax_decode.step.state import MAX_DEPTH, Status
@@ -100,10 +99,8 @@ def beam_search(
       DecodeError: an argument is wrong; says which, where, and what to do.
     """
     beams, num_return = _counts(beams, beams if num_return is None else num_return)
-    if isinstance(length_penalty, bool) or not isinstance(length_penalty, (int, float)) or not math.isfinite(length_penalty):
-        raise DecodeError(f"the length_penalty is {length_penalty!r}, not a number", fix="Give a number from -5 to 5.")
-    if abs(length_penalty) > _MOST_PENALTY:
-        raise DecodeError(f"the length_penalty {length_penalty} is out of range", fix="Give a number from -5 to 5.")
+    if not is_number(length_penalty, -_MOST_PENALTY, _MOST_PENALTY):
+        raise DecodeError(f"the length_penalty is {shown(length_penalty)}", fix="Give a number from -5 to 5.")
     asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth)
     steps = read_positive(chunk, "chunk")
     request = read_request(decoder, prompts, tables, asked, least_steps=steps, allow_truncation=allow_truncation)

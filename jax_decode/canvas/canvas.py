@@ -22,6 +22,7 @@ from jax_decode.canvas.semiring import LOG, MAX, Semiring, SetWeights, backward,
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, finite
+from jax_decode.step.argument_checks import check_among, kind_of, numbers_of
 
 _BYTES_AT_ONCE = 1 << 28
 """Log-probabilities of the rows that are worked on together; temporaries are a few times as large."""
@@ -124,9 +125,7 @@ def read(
     remaining: Any = 0,
 ) -> Row:
     """Arguments of all rows, checked for shapes and dtypes."""
-    if not isinstance(tables, CanvasTables):
-        what = f"a canvas needs its own tables, not {type(tables).__name__}"
-        raise DecodeError(what, fix="Pass jax_decode.canvas.to_canvas(constraint).")
+    check_canvas(tables)
     if not hasattr(logprobs, "dtype") or not jnp.issubdtype(logprobs.dtype, jnp.floating) or logprobs.ndim != 3:
         raise DecodeError("the log-probabilities are no floating numbers of shape [B, L, V]", fix="Pass log_softmax(logits).")
     rows, length, width = logprobs.shape
@@ -135,16 +134,18 @@ def read(
         raise DecodeError(what, fix="Compile for the tokenizer of this model.")
 
     def integers(name: str, value: Any, default: int, shape: tuple[int, ...]) -> jax.Array:
-        value = jnp.full(shape, default, jnp.int32) if value is None else jnp.asarray(value)
-        if not jnp.issubdtype(value.dtype, jnp.integer) or value.shape not in ((), shape):
-            raise DecodeError(f"{name} is {value.dtype}{list(value.shape)}", fix=f"Pass int32{list(shape)}.")
-        return jnp.broadcast_to(value.astype(jnp.int32), shape)
+        what, fix = f"{name} is {kind_of(value)}", f"Pass int32{list(shape)}."
+        value = numbers_of(default if value is None else value, what, fix)
+        if np.shape(value) not in ((), shape):
+            raise DecodeError(what, fix=fix)
+        return jnp.broadcast_to(jnp.asarray(value, jnp.int32), shape)
 
     if keys is None:
         keys = jnp.zeros((rows, 2), jnp.uint32)
     if not hasattr(keys, "dtype") or keys.dtype != jnp.uint32 or keys.shape != (rows, 2):
         fix = "Pass jax_decode.key_words(jax.random.split(key, B))."
         raise DecodeError(f"the keys are not uint32[{rows}, 2]", fix=fix)
+    check_which(tables, which)
     return Row(
         logprobs,
         integers("fixed", fixed, -1, (rows, length)),
@@ -153,6 +154,19 @@ def read(
         integers("remaining", remaining, 0, (rows,)),
         keys,
     )
+
+
+def check_canvas(tables: Any) -> None:
+    """Raises `DecodeError` unless these are tables of a canvas."""
+    if not isinstance(tables, CanvasTables):
+        what = f"a canvas needs its own tables, not {type(tables).__name__}"
+        raise DecodeError(what, fix="Pass jax_decode.canvas.to_canvas(constraint).")
+
+
+def check_which(tables: CanvasTables, which: Any) -> None:
+    """Raises `DecodeError` unless `which`, None for the first everywhere, names constraints of the tables."""
+    numbers_of(0 if which is None else which, f"which is {kind_of(which)}", "Pass int32[B], indices in the order of to_canvas.")
+    check_among(0 if which is None else which, len(tables.start), "which", 0, "in the order of to_canvas")
 
 
 def by_row(function: Callable[..., Any], tables: CanvasTables, rows: Row, *more: jax.Array | None) -> Any:

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
 from jax_decode.canvas.unfolding import NEVER, TokenAutomaton, unfold
-from jax_decode.errors import DecodeError
+from jax_decode.decoding.inputs import read_ids
+from jax_decode.errors import DecodeError, is_whole, shown
+from jax_decode.tables.tables import checked_constraints
 
 BLOCK = 64
 """Sets of fewer tokens are lists; larger ones are unions of token classes, whose tokens are read in blocks of this many."""
@@ -111,17 +113,17 @@ def to_canvas(
     Raises:
       DecodeError: a constraint cannot be written out within the limits, or they belong to different vocabularies.
     """
-    given = [constraints] if isinstance(constraints, (CompiledConstraint, CompiledItems)) else list(constraints)
-    if not given:
-        raise DecodeError("there are no constraints", fix="Pass at least one.")
-    if len({c.fingerprint for c in given if hasattr(c, "fingerprint")}) > 1:
-        fix = "Compile all of them for the model's tokenizer."
-        raise DecodeError("the constraints belong to different vocabularies", fix=fix)
+    given = [constraints] if isinstance(constraints, (CompiledConstraint, CompiledItems)) else constraints
+    given = checked_constraints(given, "to_canvas")
+    for name, value in (("max_depth", max_depth), ("max_states", max_states)):
+        if not is_whole(value, 0):
+            raise DecodeError(f"{name} is {shown(value)}", fix="Give a whole number of at least 0.")
+    pads = read_ids(pad_ids, given[0].vocab_size, "pad_ids", "Give a list of ids of the vocabulary.")
     laid = []
     for c in given:
         automaton = unfold(c, max_depth=max_depth, max_states=max_states)
         ends = [int(t) for t in c.stop_ids if t >= 0]
-        behind = sorted({*ends, *(int(t) for t in pad_ids)})
+        behind = sorted({*ends, *pads})
         laid.append(_laid_out(_with_end(automaton, ends, behind), c.vocab_size))
     columns = [_columns([_degree(one, name) for one in laid]) for name in ("source", "target")]
     laid = [_numbered(one, *columns) for one in laid]

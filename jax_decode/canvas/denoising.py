@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
+import math
 from typing import Any
 
 import jax
@@ -11,11 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from jax_decode.canvas.canvas import by_row, fill_with_confidence, read
+from jax_decode.canvas.canvas import by_row, check_canvas, check_which, fill_with_confidence, read
 from jax_decode.canvas.canvas_tables import CanvasTables
 from jax_decode.canvas.trajectories import Sizes, Way, drawn, trajectories
-from jax_decode.errors import DecodeError, is_whole
+from jax_decode.decoding.inputs import checked_key
+from jax_decode.errors import DecodeError, checked_flag, is_number, is_whole, shown
 from jax_decode.kernels.noise import key_words
+from jax_decode.sampling.samplers import check_number
+from jax_decode.step.argument_checks import kind_of, numbers_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,30 +95,43 @@ def denoise(
     Source: Del Moral, Doucet, Jasra 2006, Sequential Monte Carlo Samplers.
     """
     block = length if block is None else block
-    _check({"length": length, "block": block, "steps": steps, "draws": draws}, temperature, resample_below)
-    prompts = jnp.asarray(prompts)
-    if prompts.ndim != 2 or not jnp.issubdtype(prompts.dtype, jnp.integer):
-        raise DecodeError(f"the prompts are {prompts.dtype}{list(prompts.shape)}", fix="Pass int32[B, P].")
-    words = key_words(jax.random.split(key, len(prompts) * draws))
-    which = jnp.zeros(len(prompts), jnp.int32) if which is None else jnp.asarray(which, jnp.int32)
-    prompts, which = (jnp.repeat(x.astype(jnp.int32), draws, axis=0) for x in (prompts, which))
-    way = Way(jnp.float32(temperature), jnp.bool_(left_to_right), jnp.float32(resample_below))
+    _check(denoiser, {"length": length, "block": block, "steps": steps, "draws": draws}, temperature, resample_below)
+    prompts, which = _rows(prompts, tables, which)
+    words = key_words(jax.random.split(checked_key(key, 1, 1).reshape(()), len(prompts) * draws))
+    prompts, which = (jnp.repeat(jnp.asarray(x, jnp.int32), draws, axis=0) for x in (prompts, which))
+    way = Way(jnp.float32(temperature), jnp.bool_(checked_flag(left_to_right, "left_to_right")), jnp.float32(resample_below))
     made = trajectories(denoiser, prompts, tables, words, which, way, sizes=Sizes(length, block, steps, draws))
     end, kept = jax.device_get(made)
     return Denoised(end.canvas[kept], end.settled[kept], end.log_weight.reshape(-1, draws))
 
 
-def _check(counts: dict[str, Any], temperature: Any, resample_below: Any) -> None:
+def _rows(prompts: Any, tables: Any, which: Any) -> tuple[Any, Any]:
+    """Prompts and the rows' constraints, checked."""
+    what, fix = f"the prompts are {kind_of(prompts)}", "Pass int32[B, P]."
+    if np.ndim(numbers_of(prompts, what, fix)) != 2:
+        raise DecodeError(what, fix=fix)
+    rows = len(prompts)
+    if tables is not None:
+        check_canvas(tables)
+        check_which(tables, which)
+    if which is not None and np.shape(which) != (rows,):
+        raise DecodeError(f"which has shape {np.shape(which)}", fix=f"Pass int32[{rows}].")
+    return prompts, np.zeros(rows, np.int32) if which is None or tables is None else which
+
+
+def _check(denoiser: Any, counts: dict[str, Any], temperature: Any, resample_below: Any) -> None:
+    if not callable(denoiser) or not hasattr(denoiser, "mask_id"):
+        fix = "Give a model with mask_id, called as denoiser(prompt, canvas)."
+        raise DecodeError(f"a {type(denoiser).__name__} is no denoiser", fix=fix)
     for name, value in counts.items():
         if not is_whole(value, 1):
-            raise DecodeError(f"{name} is {value!r}", fix="Give a whole number of at least 1.")
+            raise DecodeError(f"{name} is {shown(value)}", fix="Give a whole number of at least 1.")
     if counts["length"] % counts["block"]:
         what = f"a canvas of {counts['length']} tokens is not made of blocks of {counts['block']}"
         raise DecodeError(what, fix="Let block divide length.")
-    if not temperature > 0:
-        raise DecodeError(f"the temperature is {temperature!r}", fix="Give a number above 0; near 0 the best tokens are taken.")
-    if isinstance(resample_below, bool) or not isinstance(resample_below, numbers.Real) or not float(resample_below) >= 0:
-        raise DecodeError(f"resample_below is {resample_below!r}", fix="Give a number of at least 0; 0 never resamples.")
+    check_number(temperature, "temperature", math.inf, "", "Give a number above 0; near 0 the best tokens are taken.")
+    if not is_number(resample_below, 0):
+        raise DecodeError(f"resample_below is {shown(resample_below)}", fix="Give a number of at least 0; 0 never resamples.")
 
 
 def proposed(

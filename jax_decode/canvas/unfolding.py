@@ -55,9 +55,6 @@ def unfold(constraint: CompiledConstraint | CompiledItems, *, max_depth: int, ma
     if isinstance(constraint, CompiledItems):
         edges, accepting = _explored(0, _item_steps(constraint), lambda n: constraint.distance[n] == 0, max_states)
         return _trimmed(edges, accepting, max_depth)
-    if not isinstance(constraint, CompiledConstraint):
-        what = f"a canvas needs a compiled constraint, not {type(constraint).__name__}"
-        raise DecodeError(what, fix="Pass what fsa_compile.compile_... returns.")
     if constraint.is_canonical:
         what = "a canonical constraint depends on neighbouring tokens in ways that a canvas does not follow"
         raise DecodeError(what, fix="Compile it without canonical=True.")

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from jax_decode.decoding.programs import path_of
 from jax_decode.errors import named_arguments
 
 PATIENCE = 1.0
@@ -77,7 +78,7 @@ def keep_programs(folder: str | Path | None = None) -> Path:
     if folder is None and known:
         return Path(known)
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = Path(folder) if folder is not None else base / "constrax" / "xla"
+    path = path_of(folder, "a folder") if folder is not None else base / "constrax" / "xla"
     jax.config.update("jax_compilation_cache_dir", str(path.absolute()))  # wherever the process goes
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     return path

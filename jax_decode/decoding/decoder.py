@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.errors import named_fields
+from jax_decode.errors import check_function
 
 
 @runtime_checkable
@@ -73,6 +74,10 @@ class FunctionDecoder:
     vocab_size: int
     rewind_fn: Callable[..., Any] | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("apply_fn", "init_cache_fn") + ("rewind_fn",) * (self.rewind_fn is not None):
+            check_function(getattr(self, name), name, "See jax_decode.FunctionDecoder for what it is called with.")
+
     def init_cache(self, batch_size: int, length: int) -> Any:
         """See `Decoder.init_cache`."""
         return self.init_cache_fn(batch_size, length)
@@ -117,6 +122,9 @@ class StepByStep:
 
     step_fn: Callable[..., Any]
 
+    def __post_init__(self) -> None:
+        check_function(self.step_fn, "step_fn", "Give a function (params, token, cache) -> (logits, cache) of one row.")
+
     def __call__(self, params: Any, tokens: jax.Array, cache: Any, lengths: jax.Array) -> Any:
         """See `Decoder.apply`."""
 
@@ -144,6 +152,9 @@ class RepeatedCache:
     """
 
     init_fn: Callable[[int], Any]
+
+    def __post_init__(self) -> None:
+        check_function(self.init_fn, "init_fn", "Give a function (length) -> cache of one row.")
 
     def __call__(self, batch_size: int, length: int) -> Any:
         """See `Decoder.init_cache`."""

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.errors import named_fields
-from jax_decode.errors import DecodeError, is_whole
+from jax_decode.decoding.inputs import check_decoder
+from jax_decode.errors import DecodeError, checked_flag, is_whole, shown
 from jax_decode.tables.tables import ConstraintTables
 
 MAX_DRAFT = 32
@@ -110,6 +111,8 @@ def read_draft(draft: Any, decoder: Any, tables: ConstraintTables | None) -> tup
     fix = "Give draft=ModelDraft(decoder, length), PromptLookup(length, ngram) or ForcedText(length)."
     if not isinstance(draft, Draft):
         raise DecodeError(f"the draft is {type(draft).__name__}", fix=fix)
+    for name in ("share_penalties", "same_noise"):
+        checked_flag(getattr(draft, name, False), f"{name} of the draft")
     length = _whole(draft.length, "the draft's length", MAX_DRAFT, fix)
     _check_rewind(decoder, "decoder")
     if isinstance(draft, ModelDraft):
@@ -124,12 +127,7 @@ def read_draft(draft: Any, decoder: Any, tables: ConstraintTables | None) -> tup
 
 
 def _check_model(draft: Any, decoder: Any, tables: ConstraintTables | None) -> None:
-    for name in ("vocab_size", "init_cache", "apply"):
-        if not hasattr(draft, name):
-            raise DecodeError(
-                f"the draft's decoder ({type(draft).__name__}) has no '{name}'",
-                fix="See jax_decode.Decoder; FunctionDecoder adapts plain functions.",
-            )
+    check_decoder(draft, None, "draft's decoder")
     _check_rewind(draft, "draft's decoder")
     need = decoder.vocab_size if tables is None else tables.vocab_size
     if draft.vocab_size < need or (tables is None and draft.vocab_size != need):
@@ -149,7 +147,7 @@ def _check_rewind(decoder: Any, what: str) -> None:
 
 def _whole(value: Any, what: str, most: int, fix: str) -> int:
     if not is_whole(value, 1, most):
-        raise DecodeError(f"{what} is {value!r}, not a whole number from 1 to {most}", fix=fix)
+        raise DecodeError(f"{what} is {shown(value)}, not a whole number from 1 to {most}", fix=fix)
     return int(value)
 
 

@@ -106,12 +106,7 @@ def draft_then_constrain(
 
 
 def _ids(ids: Any, name: str, size: int) -> np.ndarray:
-    out = np.asarray(ids)
-    if out.ndim != 1 or (out.size and not np.issubdtype(out.dtype, np.integer)):
-        raise DecodeError(f"{name} is {ids!r}", fix="Give a list of token ids.")
-    if out.size and not (out.min() >= 0 and out.max() < size):
-        raise DecodeError(f"{name} has an id outside 0..{size - 1}", fix="Encode it with the model's tokenizer.")
-    return out.astype(np.int32)
+    return np.array(inputs.read_ids(ids, size, name, "Give a list of token ids, encoded with the model's tokenizer."), np.int32)
 
 
 def _with_room(decoder: Any, request: Request, more: int) -> Request:

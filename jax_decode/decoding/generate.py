@@ -17,7 +17,7 @@ from jax_decode.decoding.drafts import ForcedText, ModelDraft, PromptLookup, rea
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, check_positions, read_positive, read_request
 from jax_decode.decoding.result import Generation, Written, collect
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, check_function, checked_flag, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes, placed_like, put_rows
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.step.forced import Forced, read_forced
@@ -109,16 +109,14 @@ def read_way(sampler: Any, num_samples: Any, chunk: Any, raw_logprobs: Any) -> W
     announce_compilation()
     check_sampler(sampler)
     num_samples, chunk = read_positive(num_samples, "num_samples"), read_positive(chunk, "chunk")
-    return Way(jax.device_put(prepared(sampler)), num_samples, chunk, bool(raw_logprobs))
+    return Way(jax.device_put(prepared(sampler)), num_samples, chunk, checked_flag(raw_logprobs, "raw_logprobs"))
 
 
 def _stops(most: int, progress: Any) -> Sequence[int]:
     """Numbers of tokens after which the loop returns to the host."""
     if progress is None:
         return [most]
-    if not callable(progress):
-        fix = "Give a function of two numbers, progress(tokens_done, max_tokens), or None."
-        raise DecodeError(f"'progress' is {progress!r}, which cannot be called", fix=fix)
+    check_function(progress, "'progress'", "Give a function of two numbers, progress(tokens_done, max_tokens), or None.")
     return range(_PROGRESS_TOKENS, most + _PROGRESS_TOKENS, _PROGRESS_TOKENS)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fsa_compile.errors import shown
 from jax_decode.decoding.programs import program
 from jax_decode.decoding.vocabularies import encoded, start_id
-from jax_decode.errors import DecodeError, is_whole
+from jax_decode.errors import DecodeError, check_function, is_whole
 from jax_decode.kernels.noise import key_words
 from jax_decode.tables.concatenation import SHALLOWEST, SHORTEST, TEXT_ROW
 from jax_decode.tables.tables import ConstraintTables
@@ -33,6 +33,10 @@ class Prompts:
     tokens: NDArray[np.int32]
     lengths: NDArray[np.int32]
     single: bool
+
+
+MOST_LISTED = 1 << 24
+"""Most entries of a list, and the largest of most counts: more would fill the memory before anything could tell."""
 
 
 def bucket(size: int, least: int = 16, linear: int = 256) -> int:
@@ -91,15 +95,16 @@ def read_keys(key: Any, num_prompts: int, num_samples: int) -> jax.Array:
     One key gives row r `fold_in(key, r)`; an array of one key per row is taken as it is; one key per prompt gives its
     sample s `fold_in(key, s)`.
     """
-    return _row_keys(_checked_key(key, num_prompts, num_samples), num_prompts=num_prompts, num_samples=num_samples)
+    return _row_keys(checked_key(key, num_prompts, num_samples), num_prompts=num_prompts, num_samples=num_samples)
 
 
 def read_words(key: Any, num_prompts: int, num_samples: int) -> jax.Array:
     """`key_words` of `read_keys`, uint32[num_prompts * num_samples, 2], by one program."""
-    return _row_words(_checked_key(key, num_prompts, num_samples), num_prompts=num_prompts, num_samples=num_samples)
+    return _row_words(checked_key(key, num_prompts, num_samples), num_prompts=num_prompts, num_samples=num_samples)
 
 
-def _checked_key(key: Any, num_prompts: int, num_samples: int) -> jax.Array:
+def checked_key(key: Any, num_prompts: int, num_samples: int) -> jax.Array:
+    """Typed keys: one, or one for each prompt or row; raises `DecodeError` for anything else."""
     fix = "Give jax.random.key(seed), or an array of one key per row such as jax.random.split(key, rows)."
     if not isinstance(key, (jax.Array, np.ndarray)):
         raise DecodeError(f"the key is {_brief(key)}, not a PRNG key", fix=fix)
@@ -250,17 +255,28 @@ def check_depth(tables: ConstraintTables, which: NDArray[np.int32], depths: NDAr
         )
 
 
-def check_decoder(decoder: Any, tables: ConstraintTables | None) -> int:
-    """The decoder's vocabulary size, after checking that it has the protocol's shape and fits the tables."""
+def check_decoder(decoder: Any, tables: ConstraintTables | None, what: str = "decoder") -> int:
+    """The vocabulary size of a decoder, which errors call `what`, if it has the protocol's shape and fits the tables."""
     for name in ("vocab_size", "init_cache", "apply"):
         if not hasattr(decoder, name):
             raise DecodeError(
-                f"the decoder ({type(decoder).__name__}) has no '{name}'",
+                f"the {what} ({type(decoder).__name__}) has no '{name}'",
                 fix="See jax_decode.Decoder; FunctionDecoder adapts plain functions.",
             )
+    for name in ("init_cache", "apply"):
+        check_function(getattr(decoder, name), f"{name} of the {what}", "See jax_decode.Decoder.")
+    structure: Any = jax.tree.structure(decoder)
+    if structure == jax.tree.structure(0):
+        fix = "Register it with jax.tree_util.register_dataclass; FunctionDecoder adapts plain functions."
+        raise DecodeError(f"the {what} ({type(decoder).__name__}) is no pytree", fix=fix)
+    try:
+        hash(structure)
+    except TypeError:
+        why = f"the {what} ({type(decoder).__name__}) holds something that cannot be hashed, which names its program"
+        raise DecodeError(why, fix="Give functions and numbers as its static fields, and arrays as leaves.") from None
     if not is_whole(decoder.vocab_size, 1):
         fix = "Give the number of its logits, a whole number."
-        raise DecodeError(f"the decoder's vocab_size is {shown(decoder.vocab_size)}", fix=fix)
+        raise DecodeError(f"the {what}: its vocab_size is {shown(decoder.vocab_size)}", fix=fix)
     vocab_size = int(decoder.vocab_size)
     if isinstance(tables, ConstraintTables) and tables.vocab_size > vocab_size:
         raise DecodeError(
@@ -283,7 +299,9 @@ def _device(x: Any) -> jax.Array:
 
 def is_listed(x: Any) -> bool:
     """Whether something holds several values: it has a length, as arrays without dimensions have not, and is no text."""
-    return not isinstance(x, (str, bytes)) and hasattr(x, "__len__") and getattr(x, "ndim", 1) != 0
+    if isinstance(x, (str, bytes, bytearray)) or not hasattr(x, "__len__") or getattr(x, "ndim", 1) == 0:
+        return False
+    return len(x) <= MOST_LISTED
 
 
 def _is_scalar(x: Any) -> bool:

@@ -26,7 +26,7 @@ import jax
 import numpy as np
 from jax.experimental import serialize_executable
 
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, named_arguments, shown
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -119,6 +119,7 @@ def export_programs(path: str | os.PathLike[str]) -> Iterator[None]:
       >>> with jax_decode.export_programs("programs.bin"):
       ...     jax_decode.warm_up(decoder, profile="general", vocabulary=tokenizer, batch=[1, 8])
     """
+    path = path_of(path, "a file")
     recorded: _Recorded = {}
     token, before = _RECORDING.set(recorded), jax.config.values[_CACHED_FROM]
     jax.config.update(_CACHED_FROM, float("inf"))  # or a later process would read these programs from JAX's cache
@@ -164,6 +165,7 @@ def load_programs(path: str | os.PathLike[str]) -> int:
     Raises:
       DecodeError: the file is no such file, damaged, or of other versions or another device; says which.
     """
+    path = path_of(path, "the file that export_programs has written")
     try:
         with open(path, "rb") as file:
             magic, header, body = file.readline(len(_MAGIC)), file.readline(1 << 16), file.read()
@@ -184,6 +186,13 @@ def load_programs(path: str | os.PathLike[str]) -> int:
         importlib.import_module(name.rpartition(".")[0])
         _PROGRAMS[name].loaded[signature] = serialize_executable.deserialize_and_load(payload, inner, outer)
     return len(made)
+
+
+def path_of(path: Any, of: str) -> Path:
+    """A path as users give it; raises `DecodeError` for anything else, such as the number of an open file."""
+    if not isinstance(path, (str, os.PathLike)) or "\0" in str(os.fspath(path)):
+        raise DecodeError(f"{shown(path)} is no path", fix=f"Give the path of {of}.")
+    return Path(path)
 
 
 @functools.cache

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding import inputs, vocabularies
+from jax_decode.decoding.inputs import MOST_LISTED
 from jax_decode.decoding.programs import program
-from jax_decode.errors import DecodeError, is_whole
+from jax_decode.errors import DecodeError, checked_flag, is_whole, shown
 from jax_decode.kernels.placement import put_rows
 from jax_decode.step.packing import PackedState, packed
 from jax_decode.step.state import MAX_DEPTH, ConstraintState, init_state, unconstrained_state
@@ -152,7 +153,7 @@ def read_request(
     depths = inputs.read_depths(asked.max_depth, num_prompts)
     if tables is not None:
         inputs.check_depth(tables, which, depths)
-        if not allow_truncation:
+        if not checked_flag(allow_truncation, "allow_truncation"):
             inputs.check_budget(tables, which, limits)
     steps = inputs.bucket(int(limits.max()), least=least_steps)
     return Request(
@@ -168,10 +169,11 @@ def read_request(
     )
 
 
-def read_positive(value: Any, what: str) -> int:
-    """A whole number of at least 1; else raises `DecodeError`."""
-    if not is_whole(value, 1):
-        raise DecodeError(f"{what} is {value!r}", fix="Give a whole number of at least 1.")
+def read_positive(value: Any, what: str, most: int = MOST_LISTED) -> int:
+    """A whole number from 1 to `most`; else raises `DecodeError`."""
+    if not is_whole(value, 1, most):
+        upto = f"from 1 to {most:,}" if is_whole(value, 1) else "of at least 1"
+        raise DecodeError(f"{what} is {shown(value)}", fix=f"Give a whole number {upto}.")
     return int(value)
 
 

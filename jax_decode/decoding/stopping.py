@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Protocol
 
 from fsa_compile.errors import named_fields
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, check_function, checked_flag, is_number, shown
 
 
 class StoppingRule(Protocol):
@@ -42,9 +41,10 @@ class StopStrings:
 
     def __init__(self, *strings: str, keep: bool = False) -> None:
         if not strings or not all(isinstance(s, str) and s for s in strings):
-            raise DecodeError(f"the stop strings are {strings!r}", fix='Give strings that are not empty: StopStrings("\\n\\n").')
+            fix = 'Give strings that are not empty: StopStrings("\\n\\n").'
+            raise DecodeError(f"the stop strings are {shown(strings)}", fix=fix)
         object.__setattr__(self, "strings", strings)
-        object.__setattr__(self, "keep", bool(keep))
+        object.__setattr__(self, "keep", checked_flag(keep, "keep"))
 
     def cut(self, row: int, text: str, seconds: float) -> int | None:
         """See `StoppingRule.cut`. Of several strings the one that is complete first counts, of those the longest."""
@@ -75,6 +75,9 @@ class StopWhen:
 
     predicate: Callable[[int, str], bool]
 
+    def __post_init__(self) -> None:
+        check_function(self.predicate, "the predicate", "Give a function of a row's number and its text.")
+
     def cut(self, row: int, text: str, seconds: float) -> int | None:
         """See `StoppingRule.cut`; keeps all of the text."""
         del seconds
@@ -98,8 +101,8 @@ class TimeLimit:
     seconds: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.seconds, bool) or not isinstance(self.seconds, (int, float)) or not 0 < self.seconds < math.inf:
-            raise DecodeError(f"the time limit is {self.seconds!r}", fix="Give a positive number of seconds.")
+        if not is_number(self.seconds, 0) or not self.seconds:
+            raise DecodeError(f"the time limit is {shown(self.seconds)}", fix="Give a positive number of seconds.")
 
     def cut(self, row: int, text: str, seconds: float) -> int | None:
         """See `StoppingRule.cut`."""

@@ -16,12 +16,13 @@ from fsa_compile.errors import shown
 from jax_decode.decoding import loop
 from jax_decode.decoding.generate import Way, on_host, prefilled, read_key_words, read_way
 from jax_decode.decoding.incremental import RowText
+from jax_decode.decoding.inputs import is_listed
 from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Asked, Request, read_request
 from jax_decode.decoding.result import Generation
 from jax_decode.decoding.stopping import StoppingRule
 from jax_decode.decoding.vocabularies import encodes, spells
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, check_function, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.sampling.samplers import Greedy, Sampler
 from jax_decode.step.state import MAX_DEPTH, Status
@@ -114,7 +115,8 @@ def stream(
       ...     print(piece.text, end="", flush=True)
     """
     way = read_way(sampler, num_samples, chunk, raw_logprobs)
-    output = _Output(tokenizer, tuple(stopping) if isinstance(stopping, Sequence) else (stopping,), clock)
+    rules: Any = stopping
+    output = _Output(tokenizer, tuple(rules) if is_listed(rules) else (rules,), clock)
     asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth, tokenizer if encodes(tokenizer) else None)
     request = read_request(decoder, prompts, _now(tables), asked, least_steps=way.chunk, allow_truncation=allow_truncation)
     words = read_key_words(key, sampler, request.num_prompts, way.num_samples)
@@ -141,11 +143,11 @@ class _Output:
     def __post_init__(self) -> None:
         for rule in self.rules:
             if not (hasattr(rule, "cut") and hasattr(rule, "held")):
-                raise DecodeError(f"{rule!r} is no stopping rule", fix="Give StopStrings(...), StopWhen(...) or TimeLimit(...).")
+                fix = "Give StopStrings(...), StopWhen(...) or TimeLimit(...)."
+                raise DecodeError(f"{shown(rule)} is no stopping rule", fix=fix)
         if not spells(self.tokenizer):
             raise DecodeError("the tokenizer has no 'decode'", fix="Pass the tokenizer that made the prompt's ids.")
-        if not callable(self.clock):
-            raise DecodeError(f"the clock is {shown(self.clock)}", fix="Give a function that returns seconds, or leave it out.")
+        check_function(self.clock, "the clock", "Give a function that returns seconds, or leave it out.")
 
 
 class Stream:

@@ -14,8 +14,9 @@ import jax
 from fsa_compile.errors import shown
 from jax_decode.decoding.compilation import announce_compilation
 from jax_decode.decoding.generate import generate
+from jax_decode.decoding.inputs import MOST_LISTED
 from jax_decode.decoding.requests import read_positive
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, checked_flag, named_arguments
 from jax_decode.tables.concatenation import placeholder
 from jax_decode.tables.tables import ConstraintTables, to_device
 
@@ -54,24 +55,18 @@ def warm_up(
     Raises:
       DecodeError: a profile needs a vocabulary, or has none of that name; a size is no whole number.
     """
-    announce_compilation(False if quiet else None)
+    announce_compilation(False if checked_flag(quiet, "quiet") else None)
     threads = None if threads is None else read_positive(threads, "threads")
     sizes = _sizes(batch, "batch"), _sizes(prompt, "prompt"), _sizes(max_new_tokens, "max_new_tokens")
+    _check_together(*map(max, filter(None, sizes)))
     cases = list(itertools.product(profile if isinstance(profile, (list, tuple)) else [profile], *sizes))
 
     def compiled(case: tuple[Any, int, int, int]) -> None:
         which, rows, length, limit = case
         asked: dict[str, Any] = {"key": jax.random.key(0), "bos_id": False} | options
         tables = None if which is None else _empty_tables(which, vocabulary)
-        generate(
-            decoder,
-            [[0] * length] * rows,
-            tables,
-            constraint=None if tables is None else [0] * rows,
-            max_new_tokens=limit,
-            allow_truncation=True,
-            **asked,
-        )
+        prompts, constraint = [[0] * length] * rows, None if tables is None else [0] * rows
+        generate(decoder, prompts, tables, constraint=constraint, max_new_tokens=limit, allow_truncation=True, **asked)
 
     if threads == 1 or len(cases) == 1:
         list(map(compiled, cases))
@@ -89,13 +84,20 @@ def _sizes(value: Any, what: str) -> list[int]:
     return [read_positive(x, what) for x in every]
 
 
+def _check_together(rows: int = 0, *lengths: int) -> None:
+    """Raises `DecodeError` where the largest batch of the longest texts is none that memory holds."""
+    if rows * sum(lengths) > MOST_LISTED:
+        what = f"{rows:,} rows of {sum(lengths):,} tokens are more than {MOST_LISTED:,} in all"
+        raise DecodeError(what, fix="Give the sizes of the calls to come.")
+
+
 def _empty_tables(profile: Any, vocabulary: Any) -> Any:
     """Tables of a profile whose constraints allow nothing: they end a call at once."""
     if isinstance(profile, ConstraintTables):
         return profile
     if vocabulary is None:
         fix = "Pass vocabulary=tokenizer, or tables of that profile in its place."
-        raise DecodeError(f"the profile {str(profile)!r} alone does not say over which vocabulary", where="profile", fix=fix)
+        raise DecodeError(f"the profile {shown(str(profile))} alone does not say over which vocabulary", where="profile", fix=fix)
     own = getattr(vocabulary, "vocabulary", vocabulary)
     if not all(hasattr(own, name) for name in ("size", "fingerprint", "stop_ids")):
         raise DecodeError(f"the vocabulary is {shown(own)}", fix="Pass the tokenizer, or its vocabulary.")

@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding
 from numpy.typing import NDArray
 
 from jax_decode.decoding.programs import program
-from jax_decode.errors import DecodeError, is_whole
+from jax_decode.errors import DecodeError, is_whole, shown
 from jax_decode.integrations.carried import masked
 from jax_decode.kernels.placement import on_own_rows, put_rows, spread_rows
 from jax_decode.serving.pool import ConstraintPool
@@ -115,7 +115,7 @@ class FusedRows:
             raise DecodeError(f"the pool is a {type(pool).__name__}", fix="Pass a ConstraintPool over the model's vocabulary.")
         for name, number in (("requests", requests), ("max_tokens", max_tokens)):
             if not is_whole(number, 1):
-                raise DecodeError(f"{name} is {number!r}", fix="Give a whole number of at least 1.")
+                raise DecodeError(f"{name} is {shown(number)}", fix="Give a whole number of at least 1.")
         self._pool, self._requests, self._most, self._depth = pool, int(requests), int(max_tokens), max_depth
         stops = tuple(pool.stop_ids if stop_ids is None else stop_ids)
         if not stops:

@@ -14,7 +14,7 @@ from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.decoding.result import Generation, Work, Written, collect
-from jax_decode.errors import DecodeError, is_whole, named_arguments, no_numbers
+from jax_decode.errors import DecodeError, checked_flag, is_whole, named_arguments, no_numbers, shown
 from jax_decode.kernels.noise import key_words
 from jax_decode.kernels.placement import on_automatic_axes, placed_like
 from jax_decode.probability.endings import first_state
@@ -131,7 +131,9 @@ def generate_exact(
     wanted, each, most = (
         read_positive(value, name) for value, name in ((num_samples, "num_samples"), (rows, "rows"), (max_rounds, "max_rounds"))
     )
-    asked = _signature(request, always_stop)
+    if not isinstance(memory, Memory | None):
+        raise DecodeError(f"the memory is {shown(memory)}", fix="Pass the memory of a call before, or leave it out.")
+    asked = _signature(request, checked_flag(always_stop, "always_stop"))
     if memory is not None and not _same(memory, asked):
         what = "the memory is of other prompts, constraints or limits"
         raise DecodeError(what, fix="Pass the memory of a call with the same ones, or leave it out.")
@@ -182,10 +184,12 @@ _first = jax.jit(first_envelope, static_argnums=(1, 2))
 
 def _checked(method: Any) -> Adaptive:
     if not isinstance(method, Adaptive):
-        raise DecodeError(f"the method is {method!r}", fix="Give Adaptive(...).")
+        raise DecodeError(f"the method is {shown(method)}", fix="Give Adaptive(...).")
     nodes = method.nodes
     if not is_whole(nodes, 0, 1 << 24):
-        raise DecodeError(f"nodes is {nodes!r}", where="Adaptive", fix="Give a whole number from 0 to 16,777,216.")
+        raise DecodeError(f"nodes is {shown(nodes)}", where="Adaptive", fix="Give a whole number from 0 to 16,777,216.")
+    for name in ("reject", "scout"):
+        checked_flag(getattr(method, name), f"{name} of Adaptive")
     return method
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jax_decode.decoding import inputs
 from jax_decode.decoding.requests import Asked, Request, read_positive
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, is_whole, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.particles import WeightedGeneration, weighted
 from jax_decode.probability.proposals import Masked
@@ -133,7 +133,7 @@ def exact_or_samples(
     samples = read_positive(samples, "samples")
     found = (
         enumerated(decoder, request, always_stop=always_stop, max_prefixes=max_prefixes, ignore_below=ignore_below)
-        if max_prefixes
+        if not is_whole(max_prefixes, 0, 0)
         else None
     )
     if found is not None:

@@ -14,7 +14,7 @@ from fsa_compile.errors import named_fields
 from jax_decode.decoding.inputs import is_listed
 from jax_decode.decoding.requests import Asked
 from jax_decode.decoding.vocabularies import spells
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, named_arguments, shown
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.mass import Mass, estimate, exact_mass, exact_or_samples
 from jax_decode.probability.sequences import MAX_PREFIXES, Sequences, read_constrained
@@ -131,7 +131,7 @@ def _texts(generation: Any, tokenizer: Any) -> list[str]:
 def _checked(options: Sequence[str]) -> list[str]:
     fix = "Give a list of different texts, or None for all that the constraint allows."
     if not is_listed(options) or not all(isinstance(text, str) for text in options):
-        raise DecodeError(f"the options are {options!r}, not a list of texts", fix=fix)
+        raise DecodeError(f"the options are {shown(options)}, not a list of texts", fix=fix)
     if len(set(options)) != len(options):
         raise DecodeError("an option occurs twice", where=repr(max(options, key=list(options).count)), fix=fix)
     return list(options)

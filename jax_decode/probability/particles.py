@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.decoding.result import Generation, Written, collect
-from jax_decode.errors import DecodeError, named_arguments, no_numbers
+from jax_decode.errors import DecodeError, checked_flag, is_number, named_arguments, no_numbers, shown
 from jax_decode.kernels.placement import on_automatic_axes, placed_like
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.proposals import LookAhead, Masked, Proposal, check_proposal
@@ -113,8 +112,8 @@ def generate_smc(
     request = read_constrained(decoder, prompts, tables, Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth))
     check_proposal(proposal)
     size = read_positive(particles, "particles")
-    if isinstance(resample_below, bool) or not isinstance(resample_below, numbers.Real) or not resample_below >= 0:
-        raise DecodeError(f"resample_below is {resample_below!r}", fix="Give a number of at least 0; 0 never resamples.")
+    if not is_number(resample_below, 0):
+        raise DecodeError(f"resample_below is {shown(resample_below)}", fix="Give a number of at least 0; 0 never resamples.")
     return weighted(decoder, request, key, size, float(resample_below), proposal, always_stop=always_stop)
 
 
@@ -128,7 +127,8 @@ def weighted(
         proposal = proposal.with_values(jnp.zeros(proposal.slots) if values is None else jnp.asarray(values, jnp.float32))
     else:
         proposal = jax.tree.map(np.int32, proposal)
-    scheme = placed_like(jax.device_put(Scheme(proposal, np.float32(resample_below), np.bool_(always_stop))), decoder)
+    always = np.bool_(checked_flag(always_stop, "always_stop"))
+    scheme = placed_like(jax.device_put(Scheme(proposal, np.float32(resample_below), always)), decoder)
     words = inputs.read_words(key, request.num_prompts, size)
     state = first_state(request, size, scheme.always_stop)
     p = run_particles(decoder, request.tables, scheme, words, state, request.batch(), steps=request.steps)

@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.errors import named_fields
-from jax_decode.errors import DecodeError, is_whole, named_arguments
+from jax_decode.errors import DecodeError, is_whole, named_arguments, shown
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.planes import NEVER, clean, log_add, log_sum
 from jax_decode.kernels.row_layout import words_for
 from jax_decode.sampling.samplers import Categorical
 from jax_decode.sampling.sampling import Choice, among, choose, sample
+from jax_decode.step.argument_checks import kind_of
 from jax_decode.step.masking import mask_parts
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.tables import ConstraintTables
@@ -94,20 +95,20 @@ class Draw(NamedTuple):
 def check_proposal(proposal: Any) -> None:
     """Raises `DecodeError` unless it is a proposal whose numbers make sense."""
     if not isinstance(proposal, Proposal):
-        raise DecodeError(f"the proposal is {proposal!r}", fix="Give Masked(), Rejection(max_rejects) or LookAhead().")
+        raise DecodeError(f"the proposal is {shown(proposal)}", fix="Give Masked(), Rejection(max_rejects) or LookAhead().")
     if isinstance(proposal, LookAhead):
         for name in ("candidates", "slots"):
             value = getattr(proposal, name)
             if not is_whole(value, 1, 1 << 24):
-                raise DecodeError(f"{name} is {value!r}", where="LookAhead", fix="Give a whole number from 1 to 16,777,216.")
-        shape = (proposal.slots,) if proposal.values is None else jnp.shape(proposal.values)
-        if shape != (proposal.slots,):
-            what = f"the values have the shape {list(shape)}, there are {proposal.slots} slots"
+                raise DecodeError(f"{name} is {shown(value)}", where="LookAhead", fix="Give a whole number from 1 to 16,777,216.")
+        values = proposal.values
+        if values is not None and kind_of(values) not in (f"float32[{proposal.slots}]", f"float64[{proposal.slots}]"):
+            what = f"the values are {kind_of(values)}, not float32[{proposal.slots}], one for each slot"
             raise DecodeError(what, where="LookAhead", fix="Pass WeightedGeneration.proposal of an earlier call, or no values.")
     if isinstance(proposal, Rejection):
         most = proposal.max_rejects
         if not is_whole(most, 0, 1 << 16):
-            raise DecodeError(f"max_rejects is {most!r}", where="Rejection", fix="Give a whole number from 0 to 65,536.")
+            raise DecodeError(f"max_rejects is {shown(most)}", where="Rejection", fix="Give a whole number from 0 to 65,536.")
 
 
 def draw(

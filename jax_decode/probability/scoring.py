@@ -19,7 +19,7 @@ from jax_decode.decoding.loop import feed_but_last
 from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Asked, PromptBatch, Request, read_request
 from jax_decode.decoding.vocabularies import encodes
-from jax_decode.errors import DecodeError, named_arguments, no_numbers
+from jax_decode.errors import DecodeError, checked_flag, named_arguments, no_numbers, shown
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.kernels.planes import NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import complete, goes_on, stop_columns
@@ -118,6 +118,7 @@ def score(
 def scored(decoder: Any, request: Request, rows: list[NDArray[np.int32]], *, limited: bool, always_stop: bool) -> Scores:
     """`score` after its arguments were read; `limited`: whether the request's limits count."""
     _check(request, rows, decoder.vocab_size, limited)
+    always_stop = checked_flag(always_stop, "always_stop")
     prompts, count = request.num_prompts, len(rows)
     each = bucket(count) if prompts == 1 else 1
     state = request.first_state(each)
@@ -262,17 +263,17 @@ def _sequences(tokens: Any, texts: Any, tokenizer: Any) -> list[NDArray[np.int32
         raise DecodeError("there must be either tokens or texts", fix=fix)
     if texts is not None:
         if not is_listed(texts) or not all(isinstance(text, str) for text in texts):
-            raise DecodeError(f"the texts are {texts!r}, not a list of texts", fix=fix)
+            raise DecodeError(f"the texts are {shown(texts)}, not a list of texts", fix=fix)
         if not encodes(tokenizer):
             raise DecodeError(f"the tokenizer ({type(tokenizer).__name__}) has no 'encode'", fix=fix)
         tokens = [tokenizer.encode(text) for text in texts]
     if not is_listed(tokens) or not len(tokens):
-        raise DecodeError(f"the tokens are {tokens!r}, not a list of sequences", fix=fix)
+        raise DecodeError(f"the tokens are {shown(tokens)}, not a list of sequences", fix=fix)
     rows = []
     for i, row in enumerate(tokens):
         try:
             ids = np.asarray(row)
-        except ValueError:  # lists of different lengths
+        except (TypeError, ValueError, MemoryError):  # lists of different lengths
             ids = np.zeros((0, 0))
         if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
             raise DecodeError("the sequence is not a list of token ids", where=f"sequence {i}", fix=fix)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding.requests import Asked, Request, read_request
-from jax_decode.errors import DecodeError, is_whole, named_arguments, no_numbers
+from jax_decode.errors import DecodeError, checked_flag, is_number, is_whole, named_arguments, no_numbers, shown
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
 from jax_decode.probability.tree import Levels, Room, walk_tree
@@ -130,13 +129,13 @@ def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixe
     tables = request.tables
     assert tables is not None
     if not is_whole(max_prefixes, 0):
-        raise DecodeError(f"max_prefixes is {max_prefixes!r}", fix="Give a whole number of at least 1, such as 1024.")
+        raise DecodeError(f"max_prefixes is {shown(max_prefixes)}", fix="Give a whole number of at least 1, such as 1024.")
+    if not is_number(ignore_below, 0) or ignore_below >= 1:
+        raise DecodeError(f"ignore_below is {shown(ignore_below)}", fix="Give a probability below 1; 0 leaves nothing out.")
     if max_prefixes < request.num_prompts:
         return None
-    if isinstance(ignore_below, bool) or not isinstance(ignore_below, numbers.Real) or not 0 <= ignore_below < 1:
-        raise DecodeError(f"ignore_below is {ignore_below!r}", fix="Give a probability below 1; 0 leaves nothing out.")
     least = np.float32(-np.inf if ignore_below == 0 else np.log(float(ignore_below)))
-    given, (stop, least) = request.batch(), jax.device_put((np.bool_(always_stop), least))
+    given, (stop, least) = request.batch(), jax.device_put((np.bool_(checked_flag(always_stop, "always_stop")), least))
     state = first_state(request, 1, stop)
     for rows in sorted({max(min(_FIRST_PREFIXES, max_prefixes), request.num_prompts), max_prefixes}):
         tree = walk_tree(decoder, tables, state, given, stop, least, room=Room(request.steps, rows, _CHILDREN * rows))

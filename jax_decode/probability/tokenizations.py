@@ -9,7 +9,7 @@ import numpy as np
 
 from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, named_arguments, shown
 
 
 @named_arguments
@@ -34,7 +34,7 @@ def tokenizations(texts: Sequence[str], tokenizer: Any) -> list[CompiledConstrai
         what = f"a {type(tokenizer).__name__} is no tokenizer"
         raise DecodeError(what, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
     if not isinstance(texts, Sequence) or isinstance(texts, (str, bytes)) or not all(isinstance(text, str) for text in texts):
-        raise DecodeError(f"the texts are {texts!r}, not a list of texts", fix="Give a list of strings.")
+        raise DecodeError(f"the texts are {shown(texts)}, not a list of texts", fix="Give a list of strings.")
     spelled = [text.encode() for text in texts]
     ids = _ids_of(vocabulary, spelled)
     return [_lattice(vocabulary, text, ids, f"text {i}") for i, text in enumerate(spelled)]

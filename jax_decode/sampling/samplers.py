@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from fsa_compile.errors import named_fields
-from jax_decode.errors import DecodeError, is_whole
+from jax_decode.errors import DecodeError, is_number, is_whole, shown
 
 _T = TypeVar("_T")
 _LEAST = 1e-30
@@ -95,20 +95,23 @@ class MinP:
 Sampler = Greedy | Categorical | TopK | TopP | MinP
 
 
-def check_sampler(sampler: Any) -> None:
-    """Raises `DecodeError` unless it is a sampler whose numbers make sense (arrays are not looked into)."""
+def check_sampler(sampler: Any, *, traced: bool = False) -> None:
+    """Raises `DecodeError` unless it is a sampler whose numbers make sense; `traced`: it may be `prepared`, or hold arrays."""
     if not isinstance(sampler, Sampler):
         names = "Greedy(), Categorical(temperature), TopK(k), TopP(p), MinP(p)"
-        raise DecodeError(f"the sampler is {sampler!r}", fix=f"Give one of {names}.")
+        raise DecodeError(f"the sampler is {shown(sampler)}", fix=f"Give one of {names}.")
     name = type(sampler).__name__
     if isinstance(sampler, TopK) and not is_whole(sampler.k, 1):
         fix = "Give how many tokens may be drawn, such as 50."
-        raise DecodeError(f"k must be a whole number of at least 1, not {sampler.k!r}", where=name, fix=fix)
-    if isinstance(sampler, (TopP, MinP)):
-        _check_number(sampler.p, "p", 1.0, name, "Give a probability in (0, 1].")
-    if not isinstance(sampler, Greedy):
-        fix = "Give a positive finite number; for temperature 0 use Greedy()."
-        _check_number(sampler.temperature, "temperature", math.inf, name, fix)
+        raise DecodeError(f"k must be a whole number of at least 1, not {shown(sampler.k)}", where=name, fix=fix)
+    for what, most, fix in (
+        ("p", 1.0, "Give a probability in (0, 1]."),
+        ("temperature", math.inf, "Give a positive finite number; for temperature 0 use Greedy()."),
+    ):
+        value = getattr(sampler, what, 1.0)
+        if traced and (_holds_one(value) or (what == "temperature" and value is None)):
+            continue  # a value of the device is not waited for
+        check_number(value, what, most, name, fix)
 
 
 def prepared(sampler: Sampler) -> Sampler:
@@ -126,14 +129,17 @@ def prepared(sampler: Sampler) -> Sampler:
     return dataclasses.replace(sampler, **changes)
 
 
-def _check_number(value: Any, what: str, most: float, where: str, fix: str) -> None:
+def _holds_one(value: Any) -> bool:
+    return isinstance(value, jax.Array) and value.shape == () and jax.dtypes.issubdtype(value.dtype, np.number)
+
+
+def check_number(value: Any, what: str, most: float, where: str, fix: str) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        is_number = isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, np.number)
-        if is_number and np.shape(value) == () and not isinstance(value, jax.core.Tracer):
+        if _holds_one(value) and not isinstance(value, jax.core.Tracer):
             value = float(value)
         else:
-            raise DecodeError(f"the {what} is {value!r}, not a number", where=where, fix=fix)
-    if not 0 < value <= most or not math.isfinite(value):
-        raise DecodeError(f"the {what} {value} is out of range", where=where, fix=fix)
+            raise DecodeError(f"the {what} is {shown(value)}, not a number", where=where, fix=fix)
+    if not is_number(value, 0, most) or not value:
+        raise DecodeError(f"the {what} {shown(value)} is out of range", where=where, fix=fix)
     if not _LEAST <= value <= 1 / _LEAST:  # it becomes a float32, and so does its inverse times a logit
         raise DecodeError(f"the {what} {value} is too {'small' if value < 1 else 'large'} for a float32", where=where, fix=fix)

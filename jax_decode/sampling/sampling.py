@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.errors import named_arguments
+from jax_decode.errors import checked_flag, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import places, read, whole
@@ -79,14 +79,14 @@ def sample(
     Raises:
       DecodeError: while tracing, for arguments that do not go together; says what to pass.
     """
-    if not isinstance(sampler, Sampler):
-        check_sampler(sampler)
+    check_sampler(sampler, traced=True)
     check_tables(tables, "sample", optional=True)
     if tables is not None:
         check_state(tables, state, "sample")
     check_logits(logits, tables, state, "sample")
     check_key_words(key, logits.shape[0], "sample")
     check_step(step, logits.shape[0], "sample")
+    with_raw = checked_flag(with_raw, "with_raw")
     if tables is None or state is None:
         allowed = among(logits, None, Columns(words_for(logits.shape[1])))
     else:

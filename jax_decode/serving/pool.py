@@ -17,7 +17,7 @@ from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import named_fields, shown
-from jax_decode.errors import DecodeError, PoolFullError, is_whole
+from jax_decode.errors import DecodeError, PoolFullError, checked_flag, is_whole
 from jax_decode.kernels.row_layout import only_tokens, packed
 from jax_decode.serving.device_writes import Tables, Written, warm, write
 from jax_decode.serving.extents import Extents, Piece, Shared, entries
@@ -200,6 +200,7 @@ class ConstraintPool:
           PoolFullError: there is no room for it beside the constraints in use; `missing` says of what.
           DecodeError: its vocabulary is another, or its kind has no room in the profile.
         """
+        grow = checked_flag(grow, "grow")
         with self._lock:
             body = self._body(constraint)
             slot = self._slot_of.get(body.slot_key)
@@ -229,7 +230,7 @@ class ConstraintPool:
         """
         with self._lock:
             if not is_whole(slot, 0) or slot not in self._uses:
-                what = f"slot {slot!r} is not in use"
+                what = f"slot {shown(slot)} is not in use"
                 raise DecodeError(what, fix="Remove what add(...) returned, once for every call.")
             self._uses[slot] -= 1
             if not self._uses[slot]:

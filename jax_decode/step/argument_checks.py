@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.errors import DecodeError, is_whole
+from jax_decode.errors import DecodeError, is_whole, shown
 from jax_decode.tables.tables import ConstraintTables
 
 _STATE_FIELDS = ("node", "stop_ids", "remaining", "status")
@@ -76,7 +76,7 @@ def check_tokens(tokens: Any, state: Any, where: str) -> None:
     """Raises `DecodeError` unless tokens are whole numbers, one per row."""
     rows = state.node.shape[0]
     if not hasattr(tokens, "shape") or not jnp.issubdtype(tokens.dtype, jnp.integer):
-        what = f"{where}: the tokens are {_kind(tokens)}, not whole numbers in an array"
+        what = f"{where}: the tokens are {kind_of(tokens)}, not whole numbers in an array"
         raise DecodeError(what, fix="Pass int32[B], such as jnp.array([5, 7], jnp.int32).")
     if tuple(tokens.shape) != (rows,):
         what = f"{where}: the tokens have shape {tuple(tokens.shape)}, the state has {rows} row{'s' * (rows != 1)}"
@@ -86,7 +86,7 @@ def check_tokens(tokens: Any, state: Any, where: str) -> None:
 def check_logits(logits: Any, tables: ConstraintTables | None, state: Any, where: str) -> None:
     """Raises `DecodeError` unless logits are float[B, V'] with V' at least the vocabulary's size."""
     if not hasattr(logits, "shape") or not jnp.issubdtype(logits.dtype, jnp.floating):
-        raise DecodeError(f"{where}: the logits are {_kind(logits)}, not floating numbers in an array", fix="Pass float[B, V].")
+        raise DecodeError(f"{where}: the logits are {kind_of(logits)}, not floating numbers in an array", fix="Pass float[B, V].")
     shape = tuple(logits.shape)
     if len(shape) == 3:
         what = f"{where}: the logits have shape {shape}, with one axis too many"
@@ -105,7 +105,7 @@ def check_key_words(key: Any, rows: int, where: str) -> None:
     """Raises `DecodeError` unless these are the words of one key per row."""
     fix = "Pass jax_decode.key_words(jax.random.split(key, B)), made once; the step number makes each draw another."
     if not hasattr(key, "shape") or jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        raise DecodeError(f"{where}: the key is {_kind(key)}, not words of keys", fix=fix)
+        raise DecodeError(f"{where}: the key is {kind_of(key)}, not words of keys", fix=fix)
     if key.dtype != jnp.uint32 or tuple(key.shape) != (rows, 2):
         what = f"{where}: the key is {key.dtype}{list(key.shape)}, not uint32[{rows}, 2]"
         raise DecodeError(what, fix=fix)
@@ -114,7 +114,7 @@ def check_key_words(key: Any, rows: int, where: str) -> None:
 def check_step(step: Any, rows: int, where: str) -> None:
     """Raises `DecodeError` unless these are positions in the rows' texts."""
     if getattr(step, "dtype", None) != jnp.uint32 or tuple(step.shape) not in ((), (rows,), (rows, 1)):
-        what = f"{where}: the step is {_kind(step)}, not uint32[{rows}]"
+        what = f"{where}: the step is {kind_of(step)}, not uint32[{rows}]"
         raise DecodeError(what, fix="Pass how many tokens each row has written: jnp.full(B, step, jnp.uint32).")
 
 
@@ -134,15 +134,21 @@ def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids:
         if shapes is None and (len(shape) != 2 or shape[0] != rows):
             what = f"{where}: {name} has shape {shape}"
             raise DecodeError(what, fix=f"Pass shape ({rows}, E), padded with -1; None for the vocabulary's own.")
-    index, count = _known(which), _known(tables.num_constraints)
-    if index is not None and count is not None and ((index < -1) | (index >= count)).any():
-        wrong = int(index[(index < -1) | (index >= count)][0])
-        what = f"{where}: there is no constraint {wrong} among {int(count)}"
-        raise DecodeError(what, fix=f"Give indices from 0 to {int(count) - 1}, in the order of to_device; -1 for no constraint.")
+    count = _known(tables.num_constraints)
+    if count is not None:
+        check_among(which, int(count), where, -1, "in the order of to_device; -1 for no constraint")
     most = _known(limits)
     if most is not None and (most < 0).any():
         raise DecodeError(f"{where}: a limit is {int(most.min())}", fix="Give tokens from 0 up, the stop token included.")
     return jnp.asarray(which, jnp.int32)
+
+
+def check_among(which: Any, count: int, where: str, least: int, told: str) -> None:
+    """Raises `DecodeError` for indices of constraints, as far as they are known, that are not from `least` to `count` - 1."""
+    index = _known(which)
+    if index is not None and (wrong := (index < least) | (index >= count)).any():
+        what = f"{where}: there is no constraint {int(index[wrong].ravel()[0])} among {count}"
+        raise DecodeError(what, fix=f"Give indices from 0 to {count - 1}, {told}.")
 
 
 def check_room(rows: int, max_depth: Any, max_tokens: Any) -> None:
@@ -151,38 +157,33 @@ def check_room(rows: int, max_depth: Any, max_tokens: Any) -> None:
     if np.shape(max_depth) not in ((), (rows,)):
         raise DecodeError(f"init_state: max_depth has shape {np.shape(max_depth)}", fix=f"Pass one number, or int32[{rows}].")
     if max_tokens is not None and not is_whole(max_tokens, 0):
-        raise DecodeError(f"init_state: max_tokens is {max_tokens!r:.60}", fix="Give a whole number; it is static.")
+        raise DecodeError(f"init_state: max_tokens is {shown(max_tokens)}", fix="Give a whole number; it is static.")
 
 
-def numbers_of(value: Any, what: str) -> Any:
+def numbers_of(value: Any, what: str, fix: str = "Pass int32.") -> Any:
     """Whole numbers of 32 bits as given, an array or what makes one.
 
     Raises:
-      DecodeError: they are none, with `what` is wrong.
+      DecodeError: they are none, with `what` is wrong and `fix`.
     """
     try:
         given = value if hasattr(value, "aval") else np.asarray(value)
         fits = jnp.issubdtype(given.dtype, jnp.integer) and (
             hasattr(value, "aval") or not given.size or (given.min() >= -(1 << 31) and given.max() < 1 << 31)
         )
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, MemoryError):
         fits = False
     if not fits:
-        raise DecodeError(what, fix="Pass int32.")
+        raise DecodeError(what, fix=fix)
     return value
 
 
 def _rows_of(which: Any) -> int:
-    shape = tuple(np.shape(which))
-    if isinstance(which, (bool, np.bool_)) or not jnp.issubdtype(_dtype(which), jnp.integer) or len(shape) != 1:
-        what = f"init_state: the constraints' indices are {_kind(which)}"
-        raise DecodeError(what, fix="Pass one index per row in an array: jnp.zeros(B, jnp.int32) for the only constraint.")
-    return shape[0]
-
-
-def _dtype(value: Any) -> Any:
-    """Of an array, or of what lists would make."""
-    return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    what = f"init_state: the constraints' indices are {kind_of(which)}"
+    fix = "Pass one index per row in an array: jnp.zeros(B, jnp.int32) for the only constraint."
+    if np.ndim(numbers_of(which, what, fix)) != 1:
+        raise DecodeError(what, fix=fix)
+    return int(np.shape(which)[0])
 
 
 def _is_state(value: Any) -> bool:
@@ -199,7 +200,8 @@ def _known(value: Any) -> Any:
         return np.asarray(value)
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """Dtype and shape of an array, else the type."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{value.dtype}{list(value.shape)}"
     return f"a {type(value).__name__}"

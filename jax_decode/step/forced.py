@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.errors import named_fields
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, check_function, is_whole, named_arguments, shown
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.history import select, write
 from jax_decode.kernels.row_layout import SEVERAL_TOKENS
@@ -109,18 +109,17 @@ class Forced:
 
 def read_forced(forced: Any) -> Forced | None:
     """`forced` as given to `generate`: a number of tokens, 0 for none, or a `Forced`; raises `DecodeError` otherwise."""
-    if isinstance(forced, int) and not isinstance(forced, bool):
+    if is_whole(forced, 0):
         if forced == 0:
             return None
-        forced = Forced(forced)
+        forced = Forced(int(forced))
     fix = f"Give forced=8, a whole number up to {MAX_RUN}, or Forced(length, choose)."
     if not isinstance(forced, Forced):
-        raise DecodeError(f"'forced' is {forced!r}", fix=fix)
+        raise DecodeError(f"'forced' is {shown(forced)}", fix=fix)
     length = forced.length
-    if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= MAX_RUN:
-        raise DecodeError(f"the length of forced runs is {length!r}", fix=fix)
-    if not callable(forced.choose):
-        raise DecodeError(f"the rule of forced runs is {forced.choose!r}", fix="Give only_token, longest_spelling or a function.")
+    if not is_whole(length, 1, MAX_RUN):
+        raise DecodeError(f"the length of forced runs is {shown(length)}", fix=fix)
+    check_function(forced.choose, "the rule of forced runs", "Give only_token, longest_spelling or a function.")
     return forced
 
 

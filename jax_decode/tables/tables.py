@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fsa_compile.artifact.arrays import ARC_BURST
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from jax_decode.errors import DecodeError, is_whole, named_arguments
+from jax_decode.errors import DecodeError, is_whole, named_arguments, shown
 from jax_decode.kernels.columns import Columns, Shards
 from jax_decode.kernels.placement import with_automatic_axes
 from jax_decode.kernels.row_layout import NO_TOKEN, only_tokens, packed, shards_of, words_for
@@ -504,20 +504,19 @@ def _check_canonical(constraints: Sequence[CompiledConstraint], canonical: Any) 
             raise DecodeError(what, where=f"constraint {i}", fix=fix)
 
 
-def _checked(constraints: Any, logits_width: int | None) -> list[CompiledConstraint | CompiledItems]:
-    what = "to_device takes one CompiledConstraint or a list of them"
+def checked_constraints(given: Any, where: str) -> list[CompiledConstraint | CompiledItems]:
+    """A list of constraints over one vocabulary, as it was given to a function; raises `DecodeError` for anything else."""
+    what = f"{where} takes one CompiledConstraint or a list of them"
     fix = "Compile one with fsa_compile, or read one with CompiledConstraint.load."
     try:
-        constraints = list(constraints)
-    except TypeError:
-        raise DecodeError(f"{what}, not {type(constraints).__name__}", fix=fix) from None
+        constraints = list(given)
+    except (TypeError, MemoryError):
+        raise DecodeError(f"{what}, not {type(given).__name__}", fix=fix) from None
     if not constraints:
         raise DecodeError(f"{what}; the list is empty", fix=fix)
     for i, c in enumerate(constraints):
         if not isinstance(c, (CompiledConstraint, CompiledItems)):
             raise DecodeError(f"{what}, not {type(c).__name__}", where=f"constraint {i}", fix=fix)
-    if logits_width is not None and not is_whole(logits_width, 1):
-        raise DecodeError(f"logits_width is {logits_width!r:.60}", fix="Pass the number of the model's logits.")
     first = constraints[0]
     for i, c in enumerate(constraints):
         if (c.fingerprint, c.vocab_size) != (first.fingerprint, first.vocab_size):
@@ -527,9 +526,16 @@ def _checked(constraints: Any, logits_width: int | None) -> list[CompiledConstra
                 where=f"constraints 0 and {i}",
                 fix="Compile them for one tokenizer; make separate tables for separate models.",
             )
-    if logits_width is not None and logits_width < first.vocab_size:
+    return constraints
+
+
+def _checked(given: Any, logits_width: int | None) -> list[CompiledConstraint | CompiledItems]:
+    constraints = checked_constraints(given, "to_device")
+    if logits_width is not None and not is_whole(logits_width, 1):
+        raise DecodeError(f"logits_width is {shown(logits_width)}", fix="Pass the number of the model's logits.")
+    if logits_width is not None and logits_width < constraints[0].vocab_size:
         raise DecodeError(
-            f"the model's {logits_width:,} logits are fewer than the vocabulary's {first.vocab_size:,} ids",
+            f"the model's {logits_width:,} logits are fewer than the vocabulary's {constraints[0].vocab_size:,} ids",
             fix="Compile the constraint for the tokenizer of this model.",
         )
     return constraints

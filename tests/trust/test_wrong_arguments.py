@@ -11,6 +11,7 @@ import constrax
 import fsa_compile
 import jax_decode
 import models
+from jax_decode import canvas
 
 VOCABULARY = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(256))], stop_ids=[0])
 CONSTRAINT = fsa_compile.compile_regex("(yes|no)!", VOCABULARY)
@@ -21,12 +22,45 @@ LOGITS, KEY = jnp.zeros((1, 257)), jax.random.key(0)
 WORDS = jax_decode.key_words(KEY[None])
 OUT = jax_decode.generate(DECODER, [1], TABLES, max_new_tokens=8, bos_id=False)
 POOL = jax_decode.ConstraintPool(VOCABULARY, profile="regular")
+CANVAS = canvas.to_canvas(CONSTRAINT)
+SHARES = jax.nn.log_softmax(jnp.zeros((1, 3, 257)))
 OURS = (fsa_compile.ConstraintError, jax_decode.DecodeError, constrax.UseError, models.ModelError, OSError)
 ODD = (
     None, 5, np.array(5), -1, 2**70, 1.5, float("nan"), "x", "", b"x", bytearray(b"x"), [], [1], [[1]], [None], ["a", 5], {}, {"a": 1}, (), True, object(), type,
     "\0", np.zeros(3), np.zeros((2, 2), np.int32), np.array(["a"]), jnp.zeros((0, 257)), range(3), len, CONSTRAINT, TABLES, VOCABULARY, DECODER,
-    STATE, jax_decode.Greedy(), KEY, OUT,
+    STATE, jax_decode.Greedy(), KEY, OUT, 10**400, 2**33, range(2**40), [[1], [1, 2]], np.True_, lambda *_: None, jnp.zeros((1,), bool), 1j,
 )  # fmt: skip
+
+
+class _Unregistered:
+    vocab_size = 257
+
+    def init_cache(self, rows, length):
+        raise NotImplementedError
+
+    def apply(self, *arguments, **options):
+        raise NotImplementedError
+
+
+class _Unhashable:
+    __hash__ = None
+
+    def __call__(self, cache, kept):
+        return cache
+
+
+def decoder_of(vocab_size=257, rewind_fn=None):
+    return jax_decode.FunctionDecoder(len, jnp.zeros(3), len, vocab_size, rewind_fn)
+
+
+ODD_OBJECTS = (
+    _Unregistered(), decoder_of(vocab_size=2.0), decoder_of(rewind_fn=_Unhashable()), jax_decode.Forced("x"), jax_decode.Forced(8, None), jax_decode.Adaptive(nodes=4, reject="no"),
+    jax_decode.LookAhead(values="x"), jax_decode.LookAhead(values=[[1], [1, 2]]), jax_decode.LookAhead(slots=2, values=np.array(["a", "b"])),
+    jax_decode.Rejection(1.5), jax_decode.PromptLookup(2, share_penalties="no"), jax_decode.PromptLookup(2, ngram=True),
+    jax_decode.ModelDraft(None), jax_decode.ModelDraft(DECODER, same_noise=[]), jax_decode.ForcedText("a"), jax_decode.TopK(3, 10**400),
+    jax_decode.TopP("x"), jax_decode.MinP(None), jax_decode.Categorical(np.array([1.0, 2.0])), jax_decode.TopK(True),
+)  # fmt: skip
+"""What is given to a loop, holding what is wrong."""
 
 
 def streamed(*arguments, **options):
@@ -52,6 +86,9 @@ CALLS = {
     "TopP": (jax_decode.TopP, [0.5], {"temperature": 1.0}),
     "MinP": (jax_decode.MinP, [0.5], {"temperature": 1.0}),
     "Categorical": (jax_decode.Categorical, [1.0], {}),
+    "FunctionDecoder": (jax_decode.FunctionDecoder, [len, 0, len, 257], {"rewind_fn": None}),
+    "StepByStep": (jax_decode.StepByStep, [len], {}),
+    "StopWhen": (jax_decode.StopWhen, [len], {}),
     "StopStrings": (jax_decode.StopStrings, ["a"], {}),
     "TimeLimit": (jax_decode.TimeLimit, [1.0], {}),
     "load": (constrax.load, [], {"checkpoint": None, "tokenizer": None, "template": None}),
@@ -69,16 +106,65 @@ CALLS = {
     "stream": (streamed, [DECODER, [1], TABLES], {"tokenizer": VOCABULARY, "stopping": ()} | ONE),
 }  # fmt: skip
 SLOW = {"generate", "load", "stream"}
+PROMPTED = [DECODER, [1], TABLES]
+ASKED = {"constraint": 0, "stop_ids": None, "max_depth": 9} | ONE
+DRAWN = {"key": KEY, "constraint": None, "max_depth": 9} | ONE
+LOOPS = {
+    "generate": (jax_decode.generate, PROMPTED, {"key": KEY, "sampler": jax_decode.Categorical(), "num_samples": 1, "draft": None, "forced": 0, "tokenizer": None, "chunk": 8, "allow_truncation": False, "raw_logprobs": True, "progress": None} | ASKED),
+    "stream": (streamed, PROMPTED, {"tokenizer": VOCABULARY, "stopping": (), "key": KEY, "sampler": jax_decode.Greedy()} | ASKED),
+    "beam_search": (jax_decode.beam_search, PROMPTED, {"beams": 2, "num_return": 1, "length_penalty": 0.5, "chunk": 8} | ASKED),
+    "sample_without_replacement": (jax_decode.sample_without_replacement, PROMPTED, {"num_samples": 2, "temperature": 1.0} | DRAWN),
+    "log_mass": (jax_decode.log_mass, PROMPTED, {"samples": 8, "always_stop": True, "max_prefixes": 9, "ignore_below": 0.0} | DRAWN),
+    "generate_smc": (jax_decode.generate_smc, PROMPTED, {"particles": 2, "resample_below": 0.5, "proposal": jax_decode.Masked(), "always_stop": True} | DRAWN),
+    "generate_exact": (jax_decode.generate_exact, PROMPTED, {"method": jax_decode.Adaptive(), "memory": None, "rows": 4, "max_rounds": 9, "always_stop": True} | DRAWN),
+    "score": (jax_decode.score, PROMPTED, {"tokens": [[1, 2]], "texts": None, "tokenizer": None, "always_stop": True, "max_new_tokens": 9, "bos_id": False}),
+    "draft_then_constrain": (jax_decode.draft_then_constrain, PROMPTED, {"max_draft_tokens": 2, "bridge": [1], "draft_stop_ids": [2]} | DRAWN),
+    "warm_up": (jax_decode.warm_up, [DECODER], {"profile": None, "batch": 1, "prompt": 4, "max_new_tokens": 4, "threads": 1, "quiet": True}),
+    "step_report": (jax_decode.step_report, [TABLES], {"batch_size": 1, "logits_width": 257, "dtype": "float32", "max_depth": 9, "repeats": 1}),
+    "Engine": (jax_decode.Engine, [DECODER, POOL], {"rows": 2, "max_prompt": 4, "max_new_tokens": 4, "steps": 2, "together": 1, "stop_ids": None, "max_depth": 9}),
+    "denoise": (canvas.denoise, [DECODER, [[1]], CANVAS], {"key": KEY, "length": 2, "steps": 1, "temperature": 1.0, "which": [0], "left_to_right": True}),
+    "canvas": (canvas.most_probable, [CANVAS, SHARES], {"fixed": None, "which": None, "state": None, "remaining": 0}),
+    "to_canvas": (canvas.to_canvas, [CONSTRAINT], {"max_depth": 4, "max_states": 99, "pad_ids": ()}),
+    "load_programs": (jax_decode.load_programs, ["there/is/no/file"], {}),
+}  # fmt: skip
+"""Of those that run programs: arguments are checked before."""
+
+
+PROGRAMS = (
+    "decoding.programs.Program.__call__", "step_costs.key_words", "canvas.denoising.trajectories", "canvas.canvas._filled",
+    "probability.exact._first", "decoding.free_draft._run",
+)  # fmt: skip
+
+
+class ReachedError(Exception):
+    """A program would have run."""
+
+
+def not_run(self, *arguments, **sizes):
+    hash(tuple(sizes.values()))
+    raise ReachedError
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_odd_arguments(name, request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    function, arguments, options = CALLS[name]
-    odd = ODD if name not in SLOW or request.config.getoption("exhaustive") else ODD[::6]
+    every = 1 if name not in SLOW or request.config.getoption("exhaustive") else 7
+    check(name, *CALLS[name], ODD, every)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_odd_arguments_of_loops(name, exhaustive, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for program in PROGRAMS:
+        monkeypatch.setattr(f"jax_decode.{program}", not_run)
+    check(name, *LOOPS[name], ODD + ODD_OBJECTS, 1 if exhaustive else 9)
+
+
+def check(name, function, arguments, options, odd, every):
+    """Odd values in each place, of `every` so many one, another for each place."""
     with jax.numpy_dtype_promotion("standard"):
-        for place in [*range(len(arguments)), *options]:
-            for value in odd:
+        for i, place in enumerate([*range(len(arguments)), *options]):
+            for value in odd[i % every :: every]:
                 given, named = list(arguments), dict(options)
                 if isinstance(place, int):
                     given[place] = value
@@ -87,6 +173,6 @@ def test_odd_arguments(name, request, tmp_path, monkeypatch):
                 try:
                     function(*given, **named)
                 except Exception as error:
-                    if isinstance(error, OURS) and not isinstance(error, fsa_compile.DefectError):
+                    if isinstance(error, ReachedError) or (isinstance(error, OURS) and not isinstance(error, fsa_compile.DefectError)):
                         continue
                     pytest.fail(f"{name}, {place}={value!r:.60}: {type(error).__name__}: {error}")

@@ -273,7 +273,7 @@ def test_another_constraint_of_the_same_sizes_compiles_nothing():
     ("call", "text"),
     [
         (lambda: canvas.to_canvas("a*"), "to_canvas|compiled constraint"),
-        (lambda: canvas.to_canvas([]), "no constraints"),
+        (lambda: canvas.to_canvas([]), "the list is empty"),
         (lambda: canvas.to_canvas(fc.compile_regex("a+", fc.load_tokenizer(models.small_tokenizer_path()), canonical=True)), "canonical=True"),
         (lambda: canvas.to_canvas(fc.compile_grammar('start: "[" start "]" | "x"', MANY), max_depth=0), None),
         (lambda: canvas.to_canvas(fc.compile_regex("[ab]{3,9000}", MANY), max_states=100), "more than 100 states"),

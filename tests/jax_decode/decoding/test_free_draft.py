@@ -80,8 +80,8 @@ def test_stacks(exhaustive):
     ("options", "message"),
     [
         ({"max_draft_tokens": 0}, "max_draft_tokens is 0"),
-        ({"bridge": [99]}, "bridge has an id outside"),
-        ({"draft_stop_ids": "a"}, "draft_stop_ids is 'a'"),
+        ({"bridge": [99]}, "id at position 0 of bridge is 99, outside"),
+        ({"draft_stop_ids": "a"}, "'draft_stop_ids' is str 'a'"),
     ],
     ids=str,
 )

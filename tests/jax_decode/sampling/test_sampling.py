@@ -169,8 +169,9 @@ def test_truncated_sets_are_the_references(sampler):
 @pytest.mark.parametrize(
     ("sampler", "dtype"), [(s, jnp.float32) for s in [*SIMPLE, TopP(0.6), MinP(0.2)]] + [(Categorical(), jnp.bfloat16)]
 )
-def test_extreme_logits_never_lead_to_a_forbidden_token(sampler, dtype):
-    vocab_size, batch = 77, 12
+def test_extreme_logits_never_lead_to_a_forbidden_token(sampler, dtype, exhaustive):
+    """Nor to one that the sampler cuts off, nor to a log-probability that is no number."""
+    vocab_size, batch, rng = 77, 12, np.random.default_rng(5)
     constraints = [hand_made.random_constraint(s, vocab_size) for s in range(4)]
     tables, state = start(constraints, batch, which=np.arange(batch, dtype=np.int32) % 5 - 1)
     allowed = np.asarray(mask(tables, state))
@@ -178,9 +179,28 @@ def test_extreme_logits_never_lead_to_a_forbidden_token(sampler, dtype):
     some = jax.random.bernoulli(jax.random.key(3), 0.5, normal.shape)
     for bad in (jnp.nan, -jnp.inf, jnp.inf, 1e38, -1e38):
         for where in (jnp.ones_like(some), some, jnp.asarray(allowed)):
-            logits = jnp.where(where, bad, normal).astype(dtype)
-            token = np.asarray(draw(sampler, logits, tables, state).token)
-            assert allowed[np.arange(batch), token].all()
+            check_extreme(sampler, jnp.where(where, bad, normal).astype(dtype), tables, state, allowed)
+    for seed in range(400 if exhaustive else 6):
+        logits = rng.normal(size=(batch, vocab_size)) * rng.choice([0.01, 1, 50], (batch, 1))
+        for row, own in zip(logits, allowed):
+            here = [own, ~own, rng.random(vocab_size) < 0.5, rng.random(vocab_size) < 0.95][rng.integers(4)]
+            row[here] = rng.choice([row[here] * 0, row[here] * 1e36, row[here] + 1e6, row[here] * np.nan, np.inf + row[here], row[here] - np.inf])
+        with np.errstate(over="ignore"):
+            check_extreme(sampler, jnp.asarray(logits, jnp.float32).astype(dtype), tables, state, allowed, seed)
+
+
+def check_extreme(sampler, logits, tables, state, allowed, seed=0):
+    """A draw for rows of odd logits: NaN and -inf count as the lowest number, +inf as the highest."""
+    choice = draw(sampler, logits, tables, state, seed)
+    x = np.nan_to_num(np.asarray(logits, np.float32), nan=-3e38, posinf=3e38, neginf=-3e38).clip(-3e38, 3e38)
+    for row, (token, own) in enumerate(zip(np.asarray(choice.token), allowed)):
+        with np.errstate(over="ignore"):
+            weight = reference(x[row], own, sampler)
+        assert weight[token] > 0, (row, token, x[row, token], x[row][own].max())
+        for logprob, among in ((choice.logprob[row], own), (choice.raw_logprob[row], own | True)):
+            most = np.float64(x[row][among].max())
+            want = x[row, token] - most - np.log(np.exp(x[row][among] - most).sum())
+            np.testing.assert_allclose(logprob, want, rtol=1e-5, atol=2e-4 + 3e-7 * max(abs(most), abs(x[row, token])))
 
 
 def test_an_improbable_allowed_token_is_taken_when_all_others_are_forbidden():

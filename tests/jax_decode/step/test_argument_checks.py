@@ -93,6 +93,10 @@ MISTAKES = {
     "no log-probabilities": (lambda: jax_decode.importance_weights(None), "a NoneType, not two float"),
     "one of the log-probabilities": (lambda: jax_decode.sampled_log_mass(LOGITS), "not two float"),
     "a group of all": (lambda: jax_decode.importance_weights((LOGITS, LOGITS), 1), r"groups has shape \(\) for 2 rows"),
+    "an open file's number": (lambda: jax_decode.load_programs(True), "True is no path"),
+    "a number as a folder": (lambda: jax_decode.keep_programs(5), "5 is no path"),
+    "too many rows to warm up": (lambda: jax_decode.warm_up(DECODER, batch=[10**6], threads=1), "1,000,000 rows of 128 tokens"),
+    "a text as a flag": (lambda: jax_decode.sample(Greedy(), LOGITS, WORDS, STEP, TABLES, STATE, with_raw="no"), "with_raw is 'no'.*True or False"),
     "a class as sampler": (lambda: jax_decode.sample(Categorical, LOGITS, WORDS, STEP, TABLES, STATE), "the sampler is"),
 }  # fmt: skip
 
