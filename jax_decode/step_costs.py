@@ -152,12 +152,7 @@ def step_report(
     width = tables.vocab_size if logits_width is None else logits_width
     _check(tables, batch_size, width, sampler, repeats)
     numbers_of(max_depth, f"max_depth is {shown(max_depth)}", "Give a whole number.")
-    try:
-        kind = np.dtype(dtype)
-    except (TypeError, ValueError):
-        kind = np.dtype(bool)
-    if not jnp.issubdtype(kind, jnp.floating):
-        raise DecodeError(f"the dtype is {shown(dtype)}", fix='Give that of the logits, such as "bfloat16".')
+    kind = _floating(dtype)
     logits = jax.random.normal(jax.random.key(0), (batch_size, width), jnp.float32).astype(kind)
     keys = key_words(jax.random.split(jax.random.key(1), batch_size))
     step = jnp.zeros(batch_size, jnp.uint32)
@@ -192,6 +187,16 @@ def _check(tables: ConstraintTables, batch_size: int, width: int, sampler: Any, 
         fix = "Give the number of logits of the model."
         raise DecodeError(f"{width:,} logits are fewer than the vocabulary's {tables.vocab_size:,} ids", fix=fix)
     check_sampler(sampler)
+
+
+def _floating(dtype: Any) -> Any:
+    try:
+        kind = np.dtype(dtype)
+    except (TypeError, ValueError):
+        kind = np.dtype(bool)
+    if not jnp.issubdtype(kind, jnp.floating):
+        raise DecodeError(f"the dtype is {shown(dtype)}", fix='Give that of the logits, such as "bfloat16".')
+    return kind
 
 
 def _constrained(sampler: Any, logits: Any, keys: Any, step: Any, tables: Any, state: Any) -> Any:

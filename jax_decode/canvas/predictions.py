@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.canvas.canvas import by_row, fill, read
+from jax_decode.canvas.canvas import by_row, check_canvas, check_which, fill, read
 from jax_decode.canvas.canvas_tables import CanvasTables
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, is_number, is_whole, shown
 from jax_decode.kernels.noise import key_words
 from jax_decode.kernels.planes import finite
 
@@ -42,6 +42,13 @@ class ConstrainedPredictions:
     entropy_bound: float = 0.1
     which: int = 0
 
+    def _check(self) -> None:
+        check_canvas(self.tables)
+        check_which(self.tables, self.which)
+        if not is_whole(self.which, 0) or not is_whole(self.text_vocab_size, 1) or not is_number(self.entropy_bound, 0):
+            told = f"which={shown(self.which)}, {shown(self.text_vocab_size)} ids, entropy_bound={shown(self.entropy_bound)}"
+            raise DecodeError(f"predictions cannot be made with {told}", fix="Give whole numbers, and nats of at least 0.")
+
     def __call__(
         self,
         *,
@@ -53,6 +60,7 @@ class ConstrainedPredictions:
     ) -> jax.Array:
         """The next canvas, int32[B, L]: logits float[B, L, V], canvas int32[B, L], proportions float[B]."""
         del current_noise_proportion
+        self._check()
         rows, length = canvas.shape
         if (least := int(np.asarray(self.tables.distance)[self.which, 1])) > length:
             what = f"a text of the constraint has at least {least} tokens, and the canvas {length}"

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_decode.decoding import inputs
-from jax_decode.errors import DecodeError
+from jax_decode.errors import DecodeError, checked_flag
 from jax_decode.step.masking import dense, mask_parts
 from jax_decode.step.state import ConstraintState, Status, init_state
 from jax_decode.step.transition import advance
@@ -170,7 +170,7 @@ def carry(
             fix="Pass stop_ids=, ids at which the sampler stops, too: its tokenizer's EOS and END_OF_TURN, or its stop_tokens.",
         )
     inputs.check_depth(tables, which, depths)
-    if not allow_truncation:
+    if not checked_flag(allow_truncation, "allow_truncation"):
         inputs.check_budget(tables, which, limits)
     arrays = jax.device_put((which, limits, stops, depths))
     start = _init_state(tables, *arrays[:3], max_depth=arrays[3], max_tokens=int(limits.max()))
@@ -192,6 +192,8 @@ def _rows(tables: ConstraintTables, constraint: Any, *others: Any) -> int:
             f"the arguments are for different numbers of rows: {', '.join(map(str, sorted(counts)))}",
             fix="Give constraint=, max_new_tokens= and max_depth= one entry for every row, or one number for all of them.",
         )
+    if 0 in counts:
+        raise DecodeError("the arguments are for no rows", fix="Give one entry for every row, or one number for all of them.")
     return counts.pop() if counts else 1
 
 

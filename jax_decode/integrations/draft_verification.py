@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fsa_compile.errors import shown
 from jax_decode.decoding.verification import by_same_draw
 from jax_decode.errors import DecodeError
-from jax_decode.sampling.samplers import Greedy, Sampler
+from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.sampling import among
-from jax_decode.step.argument_checks import check_logits, check_state, check_tables
+from jax_decode.step.argument_checks import check_key_words, check_logits, check_state, check_tables, kind_of, numbers_of
 from jax_decode.step.forced import advance_some
 from jax_decode.step.masking import MaskParts, dense, mask_parts, parts_at
 from jax_decode.step.state import ConstraintState, Position
@@ -103,10 +104,15 @@ def verify_drafts(
     _check(tables, state, drafts, logits)
     batch, places, _ = logits.shape
     sampler = Greedy() if sampler is None else sampler
+    check_sampler(sampler, traced=True)
     if not isinstance(sampler, Greedy) and (key is None or step is None):
         raise DecodeError("verify_drafts: this sampler draws, and there is no noise", fix="Pass key= and step=.")
     key = jnp.zeros((batch, 2), jnp.uint32) if key is None else key
-    first = jnp.zeros(batch, jnp.int32) if step is None else jnp.asarray(step, jnp.int32)
+    check_key_words(key, batch, "verify_drafts")
+    first, what = np.zeros(batch, np.int32) if step is None else step, f"verify_drafts: the step is {kind_of(step)}"
+    if np.shape(numbers_of(first, what, f"Pass int32[{batch}].")) not in ((), (batch,)):
+        raise DecodeError(what, fix=f"Pass int32[{batch}].")
+    first = jnp.broadcast_to(jnp.asarray(first, jnp.int32), batch)
     along = _along(tables, state, drafts)
     rows = jnp.moveaxis(logits, 1, 0).reshape(places * batch, -1)
     steps = first[None] + jnp.arange(places, dtype=jnp.int32)[:, None]

@@ -131,8 +131,6 @@ def generate_exact(
     wanted, each, most = (
         read_positive(value, name) for value, name in ((num_samples, "num_samples"), (rows, "rows"), (max_rounds, "max_rounds"))
     )
-    if not isinstance(memory, Memory | None):
-        raise DecodeError(f"the memory is {shown(memory)}", fix="Pass the memory of a call before, or leave it out.")
     asked = _signature(request, checked_flag(always_stop, "always_stop"))
     if memory is not None and not _same(memory, asked):
         what = "the memory is of other prompts, constraints or limits"
@@ -199,5 +197,7 @@ def _signature(request: Request, always_stop: bool) -> tuple[Any, ...]:
     return given.tokens, given.lengths, *request.numbers(1), np.bool_(always_stop)
 
 
-def _same(memory: Memory, asked: tuple[Any, ...]) -> bool:
+def _same(memory: Any, asked: tuple[Any, ...]) -> bool:
+    if not isinstance(memory, Memory):
+        raise DecodeError(f"the memory is {shown(memory)}", fix="Pass the memory of a call before, or leave it out.")
     return all(np.shape(a) == np.shape(b) and np.array_equal(a, b) for a, b in zip(memory.asked, asked, strict=True))

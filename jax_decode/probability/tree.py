@@ -18,7 +18,7 @@ from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.loop import feed_but_last
 from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import PromptBatch
-from jax_decode.kernels.planes import NEVER, clean, log_shares, log_sum
+from jax_decode.kernels.planes import LOWEST, NEVER, clean, log_shares, log_sum
 from jax_decode.probability.endings import ended, stop_columns
 from jax_decode.step.forking import fork, fork_cache
 from jax_decode.step.masking import mask
@@ -153,7 +153,7 @@ def _grow(
     stop = log_sum(jnp.where(may_stop, logprobs.at[rows, stops].get(mode="fill", fill_value=NEVER), NEVER))
 
     text = allowed.at[rows, stops].set(False, mode="drop")
-    totals = carry.total[:, None] + logprobs
+    totals = jnp.maximum(carry.total[:, None] + logprobs, LOWEST)  # or two that are all but forbidden would look like none
     follow = text & (totals >= least)
     lost = jnp.exp(log_sum(jnp.where(text & ~follow, totals, NEVER)))
     lost = jnp.where(state.running & jnp.isnan(logprobs[:, 0]), jnp.nan, lost)
@@ -169,7 +169,7 @@ def _grow(
 
     level = Levels(
         row=carry.row,
-        stop=carry.total + stop,
+        stop=jnp.where(stop == NEVER, NEVER, jnp.maximum(carry.total + stop, LOWEST)),
         stop_local=carry.local + stop - jnp.where(share == NEVER, 0.0, share),
         parent=jnp.where(exists, parent, -1),
         token=jnp.where(exists, token, -1),

@@ -333,10 +333,11 @@ def test_bos_starts_every_prompt():
     assert [t.tolist() for t in a.tokens] == [t.tolist() for t in b.tokens]
 
 
+@jax.tree_util.register_static
 class Short:
     """A decoder that serves 24 positions."""
 
-    vocab_size, max_length, init_cache, apply = 64, 24, None, None
+    vocab_size, max_length, init_cache, apply = 64, 24, len, len
 
 
 ERRORS = {

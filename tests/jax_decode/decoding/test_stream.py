@@ -229,7 +229,7 @@ ERRORS = {
     "no string": (lambda: StopStrings(), r"the stop strings are \(\)"),
     "empty string": (lambda: StopStrings("a", ""), r"the stop strings are \('a', ''\)"),
     "time": (lambda: TimeLimit(0), "the time limit is 0"),
-    "rule": (lambda: stream(toy(SIZE), [1], tokenizer=VOCABULARY, max_new_tokens=3, stopping="ab"), "'a' is no stopping rule"),
+    "rule": (lambda: stream(toy(SIZE), [1], tokenizer=VOCABULARY, max_new_tokens=3, stopping="ab"), "'ab' is no stopping rule"),
     "tokenizer": (lambda: stream(toy(SIZE), [1], tokenizer=None, max_new_tokens=3), "the tokenizer has no 'decode'"),
     "key": (
         lambda: stream(toy(SIZE), [1], tokenizer=VOCABULARY, max_new_tokens=3, sampler=Categorical(), stop_ids=[]),

@@ -243,6 +243,16 @@ def test_other_constraints_prompts_and_limits_cause_no_trace():
     assert walk_tree._cache_size() == once
 
 
+def test_texts_that_the_model_rules_out_twice_are_listed_all_the_same():
+    """Two logits of -inf in a text, one of them its stop token's: its probability is 0, and it is no less in the language."""
+    decoder, given = mild(SIZE), {"constraint": [25, 28], "max_new_tokens": 4} | ROWS
+    ruled = dataclasses.replace(decoder, params=decoder.params | {"table": decoder.params["table"].at[:, :4].set(-np.inf)})
+    plain, out = (jax_decode.enumerate_sequences(one, [[1], [2]], TABLES, **given) for one in (decoder, ruled))
+    assert [t.tolist() for t in out.tokens] == [t.tolist() for t in plain.tokens]
+    assert out.stopped.tolist() == plain.stopped.tolist()
+    assert np.exp(out.raw_logprobs).min() == 0
+
+
 def test_errors():
     decoder, given = toy(SIZE), {"max_new_tokens": 6, "constraint": [1, 1]}
     prompts = [[1], [2]]
