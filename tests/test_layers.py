@@ -113,6 +113,10 @@ def test_folders_are_small_and_names_differ():
             assert len([path for path in files if path.parent.name == distribution]) + 1 <= 6
 
 
+OF_USERS = {"named_arguments", "guarded", "guarded_loop"}
+"""Decorators of functions that users call, with what they give by name."""
+
+
 def test_the_bars_of_size():
     """Modules and functions that a reader can hold in mind."""
     for name, path in modules().items():
@@ -121,6 +125,9 @@ def test_the_bars_of_size():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno - node.lineno + 1 <= 60, f"{name}.{node.name} is too long"
+                names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs) if a.arg not in ("self", "cls")]
+                public = node.name == "__init__" or OF_USERS & {ast.unparse(decorator) for decorator in node.decorator_list}
+                assert len(names) <= 8 or public, f"{name}.{node.name} has too many parameters"
 
 
 def test_what_the_readme_says_about_imports():

@@ -55,6 +55,8 @@ MISTAKES = {
     "a vocabulary by another name": (lambda: fsa_compile.compile_regex("a", vocab=VOCABULARY), "Write tokenizer=..."),
     "a misspelt argument of a picture": (lambda: fsa_compile.draw(CONSTRAINT, VOCABULARY, max_node=3), "Write max_nodes=3"),
     "no text to explain": (lambda: inspect.explain(CONSTRAINT, VOCABULARY), "missing a required argument: 'text'"),
+    "a misspelt argument of a canvas": (lambda: jax_decode.canvas.denoise(DECODER, [[1]], None, key=None, lenght=5), "Write length=5"),
+    "another one": (lambda: jax_decode.canvas.most_probable(None, None, remaning=5), "Write remaining=5"),
     "max_tokens": (lambda: generated(DECODER, [1], TABLES, max_tokens=3), "Write max_new_tokens=3"),
     "a temperature": (lambda: generated(DECODER, [1], TABLES, temperature=0.5), "sampler=jax_decode.Categorical(0.5)"),
     "stop strings": (lambda: jax_decode.stream(DECODER, [1], TABLES, tokenizer=VOCABULARY, max_new_tokens=3, stop="a"), "stopping=jax_decode.StopStrings('a')"),

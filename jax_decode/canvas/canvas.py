@@ -17,9 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fsa_compile.errors import naming
 from jax_decode.canvas.canvas_tables import BLOCK, START, CanvasTables
 from jax_decode.canvas.semiring import LOG, MAX, Semiring, SetWeights, backward, forward, label_weights, set_weights, through
-from jax_decode.errors import DecodeError
+from jax_decode.errors import CallError, DecodeError, named_arguments
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, finite
 from jax_decode.step.argument_checks import check_among, kind_of, numbers_of
@@ -69,6 +70,7 @@ class Row(NamedTuple):
     key: jax.Array
 
 
+@named_arguments
 def most_probable(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> Filled:
     """The most probable canvas of the constraint.
 
@@ -91,6 +93,7 @@ def most_probable(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> Fi
     return _filled(tables, read(tables, logprobs, None, **asked), draws=False)
 
 
+@named_arguments
 def sample(tables: CanvasTables, logprobs: jax.Array, keys: jax.Array, **asked: Any) -> Filled:
     """An exact sample of the canvas, given that the constraint holds: forward filtering, backward sampling.
 
@@ -101,11 +104,13 @@ def sample(tables: CanvasTables, logprobs: jax.Array, keys: jax.Array, **asked: 
     return _filled(tables, read(tables, logprobs, keys, **asked), draws=True)
 
 
+@named_arguments
 def marginals(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> Marginals:
     """The distribution of every position, given that the constraint holds. Arguments as in `most_probable`."""
     return _marginals(tables, read(tables, logprobs, None, **asked))
 
 
+@named_arguments
 def log_mass(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> jax.Array:
     """The log-probability of the constraint, float32[B]; arguments as in `most_probable`.
 
@@ -114,6 +119,7 @@ def log_mass(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> jax.Arr
     return _log_mass(tables, read(tables, logprobs, None, **asked))
 
 
+@naming(CallError, "canvas")
 def read(
     tables: CanvasTables,
     logprobs: Any,

@@ -14,7 +14,7 @@ from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
 from jax_decode.canvas.unfolding import NEVER, TokenAutomaton, unfold
 from jax_decode.decoding.inputs import read_ids
-from jax_decode.errors import DecodeError, is_whole, shown
+from jax_decode.errors import DecodeError, is_whole, named_arguments, shown
 from jax_decode.tables.tables import checked_constraints
 
 BLOCK = 64
@@ -92,6 +92,7 @@ class CanvasTables:
 jax.tree_util.register_dataclass(CanvasTables, data_fields=[f.name for f in dataclasses.fields(CanvasTables)], meta_fields=[])
 
 
+@named_arguments
 def to_canvas(
     constraints: CompiledConstraint | CompiledItems | Sequence[CompiledConstraint | CompiledItems],
     *,

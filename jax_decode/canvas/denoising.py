@@ -15,7 +15,7 @@ from jax_decode.canvas.canvas import by_row, check_canvas, check_which, fill_wit
 from jax_decode.canvas.canvas_tables import CanvasTables
 from jax_decode.canvas.trajectories import Sizes, Way, drawn, trajectories
 from jax_decode.decoding.inputs import checked_key
-from jax_decode.errors import DecodeError, checked_flag, is_number, is_whole, shown
+from jax_decode.errors import DecodeError, checked_flag, is_number, is_whole, named_arguments, shown
 from jax_decode.kernels.noise import key_words
 from jax_decode.sampling.samplers import check_number
 from jax_decode.step.argument_checks import kind_of, numbers_of
@@ -46,6 +46,7 @@ class Denoised:
         return rows
 
 
+@named_arguments
 def denoise(
     denoiser: Any,
     prompts: Any,
@@ -134,6 +135,7 @@ def _check(denoiser: Any, counts: dict[str, Any], temperature: Any, resample_bel
         raise DecodeError(f"resample_below is {shown(resample_below)}", fix="Give a number of at least 0; 0 never resamples.")
 
 
+@named_arguments
 def proposed(
     tables: CanvasTables | None,
     x: jax.Array,
