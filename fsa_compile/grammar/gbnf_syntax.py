@@ -25,10 +25,10 @@ _ALTERNATIVE_AHEAD = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*\|").match
 _RULE_AHEAD = re.compile(r"[A-Za-z0-9_-]+[ \t]*::=").match
 _DIGITS = re.compile(r"[0-9]+").match
 _CALL = re.compile(r"%(until|token)\b").match
-_PLAIN_ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "\\": "\\", '"': '"', "[": "[", "]": "]"}
+_PLAIN_ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-"}
 _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
 _MAX_OPERATORS = 3
-_ESCAPE_HELP = r"Known are \n \t \r \" \\ \[ \] \xHH \uHHHH \UHHHHHHHH; other characters stand for themselves."
+_ESCAPE_HELP = r"Known are \n \t \r \" \\ \[ \] \- \xHH \uHHHH \UHHHHHHHH; other characters stand for themselves."
 
 
 def parse_gbnf(text: str, *, start: str = "root", limits: CompileLimits | None = None) -> Grammar:

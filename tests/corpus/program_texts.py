@@ -35,6 +35,8 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'CREATE VIEW v (a, b) AS SELECT 1, 2 UNION SELECT 3, 4 ORDER BY 1',
         'DROP TABLE IF EXISTS main.t',
         'SELECT ifé, nullα AS a$b, 日本 € FROM tableñ WHERE :é',
+        'VALUES (1) UNION SELECT 2 ORDER BY 1 LIMIT 3, 4',
+        'SELECT 1 UNION VALUES (1), (2)',
         ),
         (
         '',
@@ -74,6 +76,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'CREATE VIEW v',
         'DROP t',
         'SELECTé', 'SELECT$a', 'SELECT 1é', 'SELECT a FROM t WHERE b AND$c', 'SELECT a FROM t GROUP BYé',
+        'VALUES (1) ORDER BY 1', 'SELECT 1 UNION VALUES (1) LIMIT 1', 'SELECT * FROM (VALUES (1) LIMIT 2)',
         ),
     ),
     "regex": (
@@ -94,6 +97,8 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         '}]',
         '[\\w\\s]{0,99}',
         '\\A(?:[0-9]|1[0-9]{2})$',
+        '(?a)(?i)(?as)x',
+        '(?iu)(?m)x',
         ),
         (
         '(',
@@ -120,6 +125,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         '\\x4',
         '++',
         '[z-a]',
+        '(?a)(?u)x', '(?ai)(?m)(?su)x',
         ),
     ),
     "xml": (
@@ -162,6 +168,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'long int unsigned long a; char signed b; short const int volatile unsigned *c; double long d; inline static inline int e(int long);',
         'struct s { union { int i; float f; }; ; const enum { A } k; struct { int x; } y; };\nstruct s z = {}, *w = &(struct s){};',
         '// the \\n of a line\nvoid f(int a) { if (a) for (;;) if (a - 1) a++; else break; while (a) if (a) if (a) a--; do if (a) a--; else a++; while (a); }',
+        'int a = sizeof(int) + +b - -c, d = e+++f---g;',
         ),
         (
         'int', 'int;', 'int x', 'x;', 'int *p = &&x;', 'int x = ;', 'int f( { }', 'int f(void) { return 0 }', 'int f(void) { if (1) }', 'int f(void) { else ; }',
@@ -170,6 +177,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'int f(void) { a ? b; }', 'int *;x', 'int f(void) { sizeof; }', 'int f(void) { ++(int)a; }', 'int f(void) { a.1; }', 'int f(void) { x = \'\'; }',
         'int f(void) { size_t = 3; }', 'const x = 3;', 'int f(void) { return; ) }', '/* int x;', 'int x[;', 'long long long x;', 'int double x;', 'char short x;', 'unsigned signed x;',
         'struct s { int a, ; };', 'int x = {,};', 'void f(void) { if (1) if (2) ; else ; else ; else ; }', 'void f(void) { do if (1) ; }', 'int f(void) { for (int i = 0; i < 3) ; }',
+        'int a = sizeof(int)++b;', 'int a = sizeof(int)--b;',
         ),
     ),
     "go": (
@@ -184,6 +192,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'package a\nfunc g[T any, U interface{ ~int }](x T) {\n\tswitch y := x.(type) {\n\tcase nil, []int, map[string]int, func(), *T, chan int:\n\tcase interface{ String() string }:\n\t\ty.String()\n\tdefault:\n\t}\n\tswitch x := f(); {\n\tcase x > 1, x < 2: h()\n\t}\n\tswitch a.b {\n\t}\n\tselect {\n\tcase v, ok := <-c:\n\t\tuse(v)\n\tcase c <- 1:\n\tcase x[0] = <-d:\n\tcase <-e:\n\tdefault:\n\t}\n\tvar f = func(a, b int) int { return a + b*2 ^ 3&^4<<1%5/6 | 7>>2 }\n\tconst z = len([...]string{"a", 2: "b"})\n\ttype local []struct{ a int }\n\t{ x := make([]int, 3)[1:2:3]; _ = x[:]; _ = x[1:]; _ = append([]byte("x"), x[:2]...) }\n\t_ = (*T)(nil); _ = struct{ a int }{1}.a; _ = h[int](x.(T)); _ = map[string]int{"a": 1}["a"]; _ = F[int, []string]{1}\n\t_ = interface{}(x) /* one */ + /* two */ [](func())(nil)\n\tx.\n\t\ty(\n\t\t\t1,\n\t\t)\n}\n',
         'package a\nvar _ = a &&\n\tb || // why\n\tc\nfunc _() { L: for { break L }; if ; x { }; M: }\n/* end\n*/\n',
         'package a\nvar ifé, varα, Ж, 日本, nilñ = func1(rangeÿ), 2, x.typeλ, 4, 5\n',
+        'package a\nfunc f() { for ;; { }; for x; ; { }; for ; x; { }; for x; y\n{ }; for x\n;\n{ }; for ;\n; x++ { }; if ([]byte)(x) == y { }; if (func())(x) { }; f(([]a), (b), (*c)(d)) }',
         ),
         (
         'package a\nfunc f\n() { }', 'package\n', 'package\n\n;a', 'package a\nvar\n;x int',
@@ -201,6 +210,8 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'package a\nfunc f() { if { } }', 'package a\nfunc f() { x++ + 1 }', 'package a\nfunc f() { select { x: } }', 'package a\nvar x = a.1',
         'package a\n/* ', 'package a\nfunc f[]() { }', 'package a\nvar x map[string]', 'package a\nfunc f() { case 1: }',
         'package a\nvarα int', 'package a\nfuncé() { }', 'package a\nvar x = 1é', 'package a\nfunc f() { if ifé λ { } }',
+        'package a\nfunc f() { for ; \n{ } }', 'package a\nfunc f() { for x; \n{ } }', 'package a\nfunc f() { for \n;x { } }',
+        'package a\nfunc f() { for ([2]a) { } }', 'package a\nfunc f() { if (([]a)) { } }',
         ),
     ),
     "javascript": (
@@ -219,6 +230,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'export { a as "b c", d as default } from "x"\nexport { "e" as f, "g" } from "y"\nexport * as "h" from "z"\nimport { "i" as j } from "w"\nexport default (k) => { }\n',
         'export default async ({ l }, m) => m(l)\n',
         'let ifé = varα + nullñ, if$ = 日本\nclass A extends $B { é = 1; static$x }\nenum$x = enumé\nexport$x\n',
+        '[a, ...[b = 1]] = c;[...d.e] = f\nclass A { #b; f() { delete this.#b.c; delete this[d] } }\nimport "" with { if: "", "b": "" }\n',
         ),
         (
         'x = ..5', 'x = .5.5', 'x = ._5', 'x = a .5', 'x = .5a', 'for (a in b; ;) c', 'for (a = b in c; ;) d', 'for (a?.b of c) d',
@@ -235,6 +247,8 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'new a?.b()', 'x = a ? b', 'x = y => ', 'import x', 'export x', 'export default', 'let [a]', '`a', 'a\n=> b',
         'switch (x) { a }', 'f(a b)', 'x = { a b }', 'for (a; b) c', 'while () a', 'do a while', 'async () => { ',
         'switch (x) { case$x: }', 'class A extends$B {}', 'class A extendsé {}', 'import a from$x', 'x = 1é', 'x = /a/gé', 'varé x',
+        '[...a = b] = c', '([...a = b] = c)', 'class A { #b; f() { delete this.#b } }',
+        'import "" with { 1: "" }',
         ),
     ),
     "typescript": (
@@ -255,6 +269,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'declare const a: number, b: T\ndeclare function f<T>(x: T): void;\ndeclare class A { m(): void; x: T }\ndeclare abstract class B { }\ndeclare global { interface Window { x: T } }\ndeclare module "x" {\n  export { a }\n}\n',
         'namespace a.b { export const x = 1; function g() { } }\nexport declare namespace from { type D = E\n  export type F = G }\nexport declare const enum H { A }\ndeclare enum I { A }\ndeclare type J = K\nexport declare let k: T;\nmodule.exports = global\ndeclare = namespace\n',
         'interface L<in T, out U, in out V> { x: import("a").B<T> }\nclass M<out> { }\nlet y: import("b")[]\n',
+        'interface A<in out B, const C> { }\nclass D<out B extends C> { }\nlet x: [a?, b\n, ...c: d[]], y: <get extends A, is, out, readonly = B>() => C\nx = a?.b\n?.c(d)\n  .e\n',
         ),
         (
         'let x: = 1\n', 'let x: number string\n', 'type = 1;;type X', 'type X = \n', 'type X = |\n', 'interface { }',
@@ -269,6 +284,11 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'x = <T>(b: T) : U\n', 'x = (a): (T) => d\n', 'x = (a?)\n',
         'export type as = A\n', 'namespace\na { }\n', 'namespace A\n', 'namespace { }\n', 'namespace A { ', 'namespace A { } }\n', 'namespace A.1 { }\n', 'declare namespace { }\n',
         'declare function { }\n', 'declare class { m( }\n', 'let x: import\n', 'let x: import(\n', 'interface A<in in> { }\n',
+        'let x: (...this) => A\n', 'type A<out\nB> = C\n', 'x = <in A>(b) => c\n',
+        'let x: <out extends A>() => B\n', 'let x: <accessor extends A>() => B\n', 'x = a?.#b\n',
+        'x = a?.b.#c\n', 'x = a.\nb as C\n', 'let x: a.\nb extends c ? d : e\n',
+        'let x: () => infer is\n', 'let x: () => keyof is\n', 'let x: [a\n?]\n',
+        'let x: [...infer b?]\n', 'let x: [infer a?]\n', 'let x: { set a?() }\n', 'let x: a extends <b = c extends d ? e : f>() => g ? h : i\n', 'let x: a extends (b: c extends d ? e : f) => g ? h : i\n', 'class A implements B<<C>() => D> { }\n', 'import a from "b" with { 1: "" }\n',
         ),
     ),
 }

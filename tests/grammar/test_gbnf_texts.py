@@ -72,7 +72,7 @@ def _text(rng: random.Random) -> str:
 def _class(rng: random.Random) -> str:
     parts = [rng.choice(_SPELLED[c]) for c in rng.sample(LETTERS, rng.randint(1, 3))]
     if rng.random() < 0.3:
-        parts.append(rng.choice(["a-b", "-", r"\x61-\u00ff", "(-a"]))
+        parts.append(rng.choice(["a-b", "-", r"\-", r"\x61-\u00ff", "(-a"]))
     if "-" in parts:  # alone only at the end
         parts.remove("-")
         parts.append("-")

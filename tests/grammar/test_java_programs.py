@@ -93,6 +93,11 @@ REFUSED = (
     "class A { int f(int... x, int y) {} }", "class A { int x = switch (a) { default -> 1; }.f(); }", "class A { int x = switch (a) { case 1 -> 2 }; }",
     "class A { void f() { switch (a) { case 1 -> x; } } }", "class A { void f() { yield (); } }", "class A { void f() { a.new B.C(); } }",
     "class A { F f = (Map<B>>) c; }", "class A { void f() { B::c; } }", "class A { void f() { if (a) if (b) ; else ; else ; else ; } }",
+    "import a;", "import static a;", "import a.b.c.*; import static d;", "sealed native class A permits B { }",
+    "non-sealed default class A { }", "class A { void f()[] { } }", "class A { A()[] { } }", "interface A { void f(int x)[]; }",
+    "class A { F f = a.new B<?>(); }", "class A { F f = a.<?>b(); }", "class A { F f = g(a::<?>b); }", "class A { F f = new B<>[1]; }",
+    "class A { int f() { yield int.class; } }", "class A { F f = switch (a) { default: yield void.class; }; }", "class A { boolean x = a instanceof B[] < c; }", "class A { F f = (var a, int b) -> c; }",
+    "class A { F f = (int... a, int b) -> c; }", "class A { double x = 0x.p1; }", "class A { double x = 0x1p3e5; }",
 )  # fmt: skip
 
 LEFT_OUT = (
@@ -102,6 +107,14 @@ LEFT_OUT = (
     "module a { }", "class A { void f() { if (a) if (b) ; else ; else ; } }", "class A { void f() { a > b = c; } }", "/* \\u0041 */",
 )  # fmt: skip
 """What the comment of the grammar says is left out, by example."""
+
+READ = (
+    "import a.b; import static a.*; import a.b.c.*;", "sealed static native class A permits B { } non-sealed abstract default class C { }", "class A { int f()[] { } <T> A() { } void record() { } }",
+    "class A { F f = a.new B<C<?>>(); F g = a.<C<?>>b(), h = new B<?>(), i = new B<?>[1]; }", "class A { F f = switch (a) { default: yield a[].class; }; F g = switch (a) { default: yield (B) int.class; }; }",
+    "class A { boolean x = a instanceof B[] > c, y = a instanceof B[] d < e, z = a instanceof B<C>[] < d, w = a instanceof B instanceof C; }",
+    "class A { F f = (final int a, B<C>... b) -> c, g = (var a, final var b) -> c, h = (final A a) -> a; }", "class A { F f = g(super::h, B.super::h, super::<C>h); }",
+    "class A { double x = 0x1.8p3 + 0x1p-2f + 0x.8P1d + 0x1_1.p1; }",
+)  # fmt: skip
 
 CASTS = (
     "(a) ++b", "(a.B) --c", "(a) (b) ++c", "-(a) --b", "(int) (a) --b", "(a)(b)(c)++d", "(a)(b)+ ++c", "(int) ++b", "(a[]) ++b",
@@ -199,6 +212,11 @@ interface I { int x = 1, y[] = {}; void f(); private void g() { } static <T> T h
 def test_what_is_no_java_is_refused(parses):
     assert [text for text in REFUSED if parses(text)] == []
     assert [text for text in REFUSED if accepts(text)] == []
+
+
+def test_what_is_java_is_read(parses):
+    assert [text for text in READ if not parses(text)] == []
+    assert [text for text in READ if not accepts(text)] == []
 
 
 def test_what_is_left_out(parses):

@@ -157,7 +157,7 @@ def is_regex(text: str) -> bool:
         warnings.simplefilter("ignore")
         try:
             re.compile(text)
-        except (re.error, OverflowError, RecursionError):
+        except (re.error, OverflowError, RecursionError, ValueError):  # the last for flags that do not go together
             return False
     return True
 
