@@ -37,6 +37,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'SELECT ifé, nullα AS a$b, 日本 € FROM tableñ WHERE :é',
         'VALUES (1) UNION SELECT 2 ORDER BY 1 LIMIT 3, 4',
         'SELECT 1 UNION VALUES (1), (2)',
+        'INSERT INTO t VALUES (1) ON CONFLICT (a) DO NOTHING ON CONFLICT (b) WHERE c DO UPDATE SET d = 1 ON CONFLICT DO NOTHING RETURNING *',
         ),
         (
         '',
@@ -77,6 +78,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'DROP t',
         'SELECTé', 'SELECT$a', 'SELECT 1é', 'SELECT a FROM t WHERE b AND$c', 'SELECT a FROM t GROUP BYé',
         'VALUES (1) ORDER BY 1', 'SELECT 1 UNION VALUES (1) LIMIT 1', 'SELECT * FROM (VALUES (1) LIMIT 2)',
+        'INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING ON CONFLICT (a) DO NOTHING',
         ),
     ),
     "regex": (

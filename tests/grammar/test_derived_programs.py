@@ -41,7 +41,7 @@ NOT_JUDGED = {
     "c": r"\[\s*\*",  # pycparser refuses int[*p], which C has
     "go": r"\bconst\b|import|\bfunc\b.*\[",  # versions of gofmt differ about what is left to the type checker
     "java": r"\benum\b|\byield\s*\(",
-    "javascript": "yield|await",
+    "javascript": "yield|await|#",
     "typescript": "yield|await",
 }
 """What the comments of the grammars except, or judges err about."""

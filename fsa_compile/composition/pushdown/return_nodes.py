@@ -182,7 +182,7 @@ class InnerNodes:
         begin = segment_starts(key[order])
         size = segment_sizes(begin, len(order))
         example = order[begin]
-        first = firsts(of_set[example], int(pair_set[-1]) + 1 if len(pair_set) else 0)
+        first = firsts(of_set[example], int(of_set[-1]) + 1)  # the last sets may be in no pair: nothing returns from them
         pair, group = ranges(first[pair_set], first[pair_set + 1])
         walk.deadline.check(_DOING)
         walk.deadline.check_bytes(len(pair) * _PAIR_BYTES, _DOING)
