@@ -102,3 +102,19 @@ def test_masks_are_exact_or_refused(tally):
         assert not wrong, (text, vocabulary.tokens, wrong[:3])
     assert tally["made"] > tally["refused"] / 10
     assert tally["checks"] > 500
+
+
+def test_bytes_that_no_token_holds_are_named():
+    grammar = r"""
+start: item
+item: "el" line _NL | line block
+block: _NL _INDENT item+ _DEDENT
+line: NAME+
+NAME: /[a-z][a-z0-9]*/
+_NL: /(#[^\n]*)?\n([ ]*(#[^\n]*)?\n)*[ ]*(?!#)/
+%declare _INDENT _DEDENT
+%ignore / +/
+%indent 2 3
+"""
+    with pytest.raises(UnspellableError, match="no token is one of the bytes 09 alone\n"):
+        compile_grammar(grammar, of(*(bytes([b]) for b in range(256) if b != 9)))

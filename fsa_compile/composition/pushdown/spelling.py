@@ -44,7 +44,8 @@ def check_bounds_of_some(
     if not (live & graph.reached(live) & (costs.group_cost >= UNREACHABLE)).any():
         return
     missing = bytes_not_alone(machine, tables)
-    missing = missing[np.isin(missing, tables.data)].tolist()  # the others end every text that they begin
+    inside = missing[np.isin(missing, tables.data)]  # the others end every text that they begin
+    missing = (inside if len(inside) else missing).tolist()
     names = ", ".join(f"{byte:02x}" + (f" ({chr(byte)!r})" if 32 < byte < 127 else "") for byte in missing[:_SHOWN])
     more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
     raise UnspellableError(
