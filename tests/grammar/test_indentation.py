@@ -298,3 +298,24 @@ _NL: /(\n *)+/
     for text, read in (("a: #c\n  b;\n", True), ("a; #:\nb: #;\n  c;#", True), ("a #c\n", False), ("a #:\n", False), ("a #", False)):
         assert machine.accepts(text.encode()) == read
         assert bool(machine.run(text.encode())) == read
+
+
+@pytest.mark.parametrize("newline", [r"(?<!a)\n *", r"(?<=[a-z])\n *", r"(?<!a)(#[^\n]*)?\n *"])
+def test_a_line_end_that_looks_back_is_not_missing(newline: str) -> None:
+    """What would stand for it reads nothing, so its condition would not be looked at; a comment reads it."""
+    grammar = rf"""
+start: (_NL | item)*
+item: NAME _NL [_INDENT item+ _DEDENT]
+NAME: /[a-z]+/
+_NL: /{newline}/
+%ignore " "
+%declare _INDENT _DEDENT
+"""
+    machine, judge = machine_of(parse_lark(grammar + "%indent 2 3")), lark.Lark(grammar, parser="lalr", postlex=_Units())
+    both = {True: 0, False: 0}
+    for text in ("".join(parts) for n in range(5) for parts in itertools.product(["b", "a", "\n", "\n  ", " ", "#"], repeat=n)):
+        ours = machine.accepts(text.encode())
+        assert not ours or parses(judge.parse, text) or parses(judge.parse, text + "\n"), text
+        assert ours or not text.endswith("\n") or text[:1] == " " or not parses(judge.parse, text), text
+        both[ours] += 1
+    assert min(both.values()) > 10
