@@ -8,8 +8,8 @@ all called together, so that the return tells which line it was, and one newline
 the level of every open block, and what knows no newlines (a line) is one frame for all levels.
 
 Where a bracket is open, newlines are ignored, and so is what `%ignore` has and begins as a newline does, such as a comment; but
-not within rules of one line. At the end of the text the last line end may be missing unless the newline terminal looks back, also behind a
-comment that the newline terminal reads, and all blocks end.
+not within rules of one line. At the end of the text the last line end may be missing unless the newline terminal looks back,
+also behind a comment that the newline terminal reads, and all blocks end.
 
 Source: the language of Lark's `Indenter`, https://lark-parser.readthedocs.io, with a fixed number of spaces for each level.
 """
@@ -158,10 +158,10 @@ class _Levels:
 
     def __init__(self, network: Network, columns: list[int], last: list[int], limits: CompileLimits, deadline: Deadline) -> None:
         assert network.blocks is not None
-        self.network, self.columns = network, columns
+        self.network, self.columns, self.last = network, columns, last
         looks_back = network.lexicon.terminals[network.blocks[0]].begin >= 0
         # Where nothing stands for the last line's end, nothing would read its condition on the text before it.
-        self.last: list[int | None] = [*last] if looks_back else [None, *last]
+        self.missing: list[int | None] = [*last] if looks_back else [None, *last]
         self.limits, self.deadline = limits, deadline
         self.newline, self.indent, self.dedent = network.blocks
         self.deep = self._deep()
@@ -214,7 +214,7 @@ class _Levels:
                     continue
                 for column in self.columns[: level + 2]:
                     yield column, there, (level, self.columns.index(column))
-                for missing in self.last:
+                for missing in self.missing:
                     yield missing, there, (level, _END)
 
     def _reached(self, k: int, first: At) -> dict[tuple[int, At], list[tuple[int | tuple[int, At, At] | None, tuple[int, At]]]]:

@@ -290,7 +290,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'let x: <out extends A>() => B\n', 'let x: <accessor extends A>() => B\n', 'x = a?.#b\n',
         'x = a?.b.#c\n', 'x = a.\nb as C\n', 'let x: a.\nb extends c ? d : e\n',
         'let x: () => infer is\n', 'let x: () => keyof is\n', 'let x: [a\n?]\n',
-        'let x: [...infer b?]\n', 'let x: [infer a?]\n', 'let x: { set a?() }\n', 'let x: a extends <b = c extends d ? e : f>() => g ? h : i\n', 'let x: a extends (b: c extends d ? e : f) => g ? h : i\n', 'class A implements B<<C>() => D> { }\n', 'import a from "b" with { 1: "" }\n',
+        'let x: [...infer b?]\n', 'let x: [infer a?]\n', 'let x: { set a?() }\n', 'let x: a extends <b = c extends d ? e : f>() => g ? h : i\n', 'let x: a extends (b: c extends d ? e : f) => g ? h : i\n', 'class A implements B<<C>() => D> { }\n', 'class A extends B<<C>() => D> { }\n', 'let x: typeof a<<b>() => c>\n', 'import a from "b" with { 1: "" }\n',
         ),
     ),
 }
