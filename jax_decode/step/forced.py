@@ -90,7 +90,8 @@ def _counted(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
 @named_fields
 @dataclasses.dataclass(frozen=True)
 class Forced:
-    """How forced tokens are taken. The text is the one without.
+    """How forced tokens are taken. The text is the one without; but no logit of a forced token is looked at, so that a row goes
+    on where it is NaN.
 
     Most is forced by constraints compiled with `canonical=True`, for one stop id. With `raw_logprobs=False` what is forced at the
     beginning enters with the prompt.
