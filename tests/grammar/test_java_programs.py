@@ -98,6 +98,9 @@ REFUSED = (
     "class A { F f = a.new B<?>(); }", "class A { F f = a.<?>b(); }", "class A { F f = g(a::<?>b); }", "class A { F f = new B<>[1]; }",
     "class A { int f() { yield int.class; } }", "class A { F f = switch (a) { default: yield void.class; }; }", "class A { boolean x = a instanceof B[] < c; }", "class A { F f = (var a, int b) -> c; }",
     "class A { F f = (int... a, int b) -> c; }", "class A { double x = 0x.p1; }", "class A { double x = 0x1p3e5; }",
+    "class A { int x = new int[1][][0]; }", "class A { F f = new B<?>[1][][a[].class]; }", "class A { boolean x = a instanceof B<C>==d; }",
+    "class A { boolean x = a instanceof B<B<C>>==d; }", "class A { int x = a instanceof B<C>>>>d; }", "class A { int x = a instanceof B<B<C>>>>d; }",
+    "class A { int x = a instanceof B<B<C>>>>>d; }",
 )  # fmt: skip
 
 LEFT_OUT = (
@@ -105,6 +108,7 @@ LEFT_OUT = (
     "class A { F f = (A<B<C<D>>>) e; }", "class A { F f = (A<B> & C) d; }", "class A { void f() { record B() { } } }", "class A { @B(1 * 2) int x; }", "class A { int var; }",
     "class A { void f(A this) { } }", "class A { F x = record -> 1; }", "class A { int x = -2147483648; }", "class A { int @B [] x; }",
     "module a { }", "class A { void f() { if (a) if (b) ; else ; else ; } }", "class A { void f() { a > b = c; } }", "/* \\u0041 */",
+    "class A { int x = a instanceof B<B<B<C>>>>>d; }",
 )  # fmt: skip
 """What the comment of the grammar says is left out, by example."""
 
@@ -113,6 +117,8 @@ READ = (
     "class A { F f = a.new B<C<?>>(); F g = a.<C<?>>b(), h = new B<?>(), i = new B<?>[1]; }", "class A { F f = switch (a) { default: yield a[].class; }; F g = switch (a) { default: yield (B) int.class; }; }",
     "class A { boolean x = a instanceof B[] > c, y = a instanceof B[] d < e, z = a instanceof B<C>[] < d, w = a instanceof B instanceof C; }",
     "class A { F f = (final int a, B<C>... b) -> c, g = (var a, final var b) -> c, h = (final A a) -> a; }", "class A { F f = g(super::h, B.super::h, super::<C>h); }",
+    "class A { int x = new int[1][0][].a[0] + new int[][]{}[0], y = a instanceof B<C>>>d ? 1 : a instanceof B<C> >>> d, z = a instanceof B<B<C>>>d; }",
+    "class A { boolean x = a instanceof B<C>>=d, y = a instanceof B<C> == d, z = a instanceof B<B<C>> == d, w = a instanceof B<C>!=d; }",
     "class A { double x = 0x1.8p3 + 0x1p-2f + 0x.8P1d + 0x1_1.p1; }",
 )  # fmt: skip
 
