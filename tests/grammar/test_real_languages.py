@@ -45,7 +45,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "x = ªº\n", "var async = 1\n", "(a) => b\n", "(a.b) = c\n", "super.a = b\n", "do a(); while (b)\n", "#!/usr/bin/env node\n",
         "for ([].a; ;) b\n", "if (a) if (b) c; else d; else e\n", "a\nin b\n",
     ),
-    "sql": ("SELECT a FROM t INDEXED BY i", "SELECT a -- b", "SELECT 'a' IS DISTINCT FROM b"),
+    "sql": ("SELECT a FROM t INDEXED BY i", "SELECT a -- b", "SELECT 'a' IS DISTINCT FROM b", "CREATE TABLE t (g AS (a) AS (b))"),
     "typescript": (
         "x = a >\n b\n", "x = a<b\n", "x = y as T ? a : b\n", "x = y as T && z\n", "x = y as T + z\n", "x = y as <A>(b: A) => T\n",
         "interface A<out in T> { }\n", "x = f<T>\n", "x = a! = b\n", "f = (a?) => b\n", "f = (a): (T) => U => b\n",
