@@ -141,6 +141,14 @@ def _marked_value(text: _Text, mark: str) -> Any:
     return text.json()
 
 
+def read_marked(text: str, mark: str) -> Any:
+    """A value whose keys are bare, and whose strings stand between marks that are text."""
+    whole = _Text(text, lambda name: name)
+    value = _marked_value(whole, mark)
+    whole.over()
+    return value
+
+
 def _keywords(text: _Text) -> Found:
     out: Found = []
     text.take("<function_calls>")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.automata.pushdown import ByteMachine, Configuration
 
 SCALARS = np.array([c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF])
 
@@ -107,3 +107,32 @@ def is_trim(dfa) -> bool:
         if seen != everything:
             return False
     return True
+
+
+def derived(machine: ByteMachine, rng: random.Random, eager: int, closing: bytes, rare: bytes = b"", begin: Configuration | None = None) -> str | None:
+    """A random text that a byte machine accepts; None if none was found in time.
+
+    Classes of bytes are equally likely, so that bytes with moves of their own are common.
+
+    Args:
+      eager: after so many bytes those are preferred that close something, or are letters and digits.
+      closing: bytes that close something; before that they are taken seldom.
+      rare: bytes that are taken seldom always.
+      begin: where the text begins; None where the machine does.
+    """
+    classes = defaultdict(list)
+    for byte in range(256):
+        classes[int(machine.byte_class[byte])].append(byte)
+    here, text = {begin or machine.initial}, bytearray()
+    while len(text) < 500 and not machine.may_end(here):
+        drawn = [rng.choice(members) for members in classes.values()]
+        ways = {byte: after for byte in drawn if (after := machine.step(here, byte))}
+        seldom = [byte for byte in ways if byte in closing]
+        common = [byte for byte in ways if byte not in closing and (byte not in rare or rng.random() < 0.1)]
+        if len(text) > eager and rng.random() < 0.7:
+            common = [byte for byte in common if chr(byte).isascii() and chr(byte).isalnum()] or common
+        takes = seldom and (not common or rng.random() < (0.7 if len(text) > eager else 0.1))
+        byte = rng.choice(seldom if takes else common or list(ways))
+        here = ways[byte]
+        text.append(byte)
+    return text.decode() if machine.may_end(here) else None

@@ -13,10 +13,12 @@ from annotated_types import Gt, Lt
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from python_types.random_types import random_type
+from python_types.walks import has_type, random_text
 
 from fsa_compile import CompileLimits, Vocabulary
 from fsa_compile.errors import LimitError, UnsatisfiableError
-from fsa_compile.python_types import compile_type, dump, parse
+from fsa_compile.limits import Deadline
+from fsa_compile.python_types import compile_type, dump, machine_of_type, parse, shape_of
 from fsa_compile.python_types.type_errors import TypeTextError, UnsupportedTypeError
 
 BYTES = Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(256))], stop_ids=[0])
@@ -83,6 +85,29 @@ def test_what_is_dumped_is_accepted_and_read_back(tally):
         check()
     assert tally["made"] > 5
     assert tally["checks"] > 25
+
+
+def test_what_is_derived_is_read_as_a_value_of_the_type(tally):
+    """Texts along the machine that `dump` does not write, too."""
+    limits = CompileLimits(max_seconds=20)
+    for rng in tally.cases(24):
+        style, (T, _) = rng.choice(["json", "python"]), random_type(rng, rng.choice([1, 2, 3]))
+        try:
+            machine = machine_of_type(shape_of(T), style, None, limits, Deadline(limits))
+        except (UnsupportedTypeError, UnsatisfiableError, LimitError):
+            continue
+        tally["made"] += 1
+        for _ in range(6):
+            text = random_text(machine, rng.getrandbits(40), rng.choice([3, 10, 40, 90]), 600)
+            if text is None:
+                continue
+            value = parse(T, text, style=style)
+            assert has_type(value, T), (T, text)
+            again = dump(T, value, style=style)
+            assert machine.accepts(again.encode()), (T, text, again)
+            assert parse(T, again, style=style) == value, (T, text, again)
+            tally["checks"] += 1
+    assert tally["checks"] > 2 * tally["made"]
 
 
 @pytest.mark.parametrize("style", ["json", "python"])

@@ -66,7 +66,7 @@ def has_type(value: Any, T: Any, variables: dict[Any, Any] | None = None) -> boo
         return any(has_type(value, x, variables) for x in args)
     if origin is typing.Literal:
         return any(type(x) is type(value) and x == value for x in args)
-    if T is Any:
+    if T in (Any, object):
         return value is None or isinstance(value, (bool, int, float, str, list, dict))
     if T is None:
         return value is None
