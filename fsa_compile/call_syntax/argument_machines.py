@@ -15,11 +15,11 @@ from fsa_compile.arrays.recursion import deep_recursion
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.labelled_dfa import TextDfa, from_letters
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.call_syntax.call_frames import CallFrames, MarkedFrames, PythonFrames
+from fsa_compile.call_syntax.call_frames import CallFrames, MarkedFrames, PythonFrames, is_apart
 from fsa_compile.call_syntax.call_scalars import CallScalars, MarkedScalars, OwnControls, PythonScalars, TextMarkedScalars
 from fsa_compile.call_syntax.call_spelling import PythonSpeller, RawSpeller
 from fsa_compile.call_syntax.syntax import MARK, CallSyntax
-from fsa_compile.errors import SchemaError, UnsatisfiableSchemaError, flat_enough
+from fsa_compile.errors import ConstraintError, SchemaError, UnsatisfiableSchemaError, flat_enough
 from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.atoms import OBJECT
 from fsa_compile.json_schema.container_base import Attempts, SchemaParts
@@ -74,6 +74,7 @@ def arguments_machine(
 
     Raises:
       SchemaError: a schema is not well formed, refused, or has no values; the pointer leads to its place.
+      ConstraintError: the syntax has a mark that is text, and can be read where no string begins or ends.
     """
     with _Pointers(list(schemas)):
         joined = _joined(schemas, limits)
@@ -86,6 +87,9 @@ def _built(
     limits: CompileLimits, deadline: Deadline,
 ) -> Arguments:  # fmt: skip
     special = syntax.mark in marks
+    if syntax.style == "marked" and not special and not is_apart(syntax.mark):
+        fix = """Let it begin with one of < > | ", as '<|"|>' does, or give a vocabulary in which it is a special token."""
+        raise ConstraintError(f"the mark {syntax.mark!r:.80} is text, and begins as keys, brackets or literals may", fix=fix)
     imitations = _texts_without(without) if without else None
     if syntax.style == "marked":
         options = dataclasses.replace(options, whitespace="compact")

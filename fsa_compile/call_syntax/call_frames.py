@@ -25,6 +25,7 @@ _COLON, _EQUALS = b":="
 _OPEN, _CLOSE = b"()"
 _EXCLUDED = ':,{}[]<>|"'
 """Characters that no bare key has, besides control characters."""
+_PUNCTUATION = ":,{}[]"
 _BARE = (*((c, c) for c in range(0x20, 0x7F) if chr(c) not in _EXCLUDED), (0x80, 0xD7FF), (0xE000, 0x10FFFF))
 
 
@@ -78,6 +79,11 @@ class MarkedFrames(_BareKeys):
 
     def before_value(self, place: Any, value: int) -> int:
         return value
+
+
+def is_apart(mark: str) -> bool:
+    """Whether a mark begins with a character that no key, bracket, number or literal has."""
+    return not _is_bare(mark[0]) and mark[0] not in _PUNCTUATION
 
 
 def _is_bare(character: str) -> bool:

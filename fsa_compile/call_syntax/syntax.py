@@ -22,7 +22,8 @@ class CallSyntax:
         `(city='Rome', days=3)`; the function's own arguments are those of the schema and no others. "keywords": the same with
         values of JSON, `(city="Rome", exact=true)`. "marked": an object without
         white space, its keys bare and its strings raw between two marks, `{city:<|"|>Rome<|"|>,days:3}`.
-      mark: what stands before and behind a string of the style "marked".
+      mark: what stands before and behind a string of the style "marked". Where it is no special token of the vocabulary it begins
+        with one of `<>|"` or a control character, which nothing outside strings has.
     """
 
     style: Style = "json"

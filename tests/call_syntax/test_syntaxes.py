@@ -187,3 +187,22 @@ def test_syntaxes_and_texts_that_are_none():
     for style, text in (("python", "(1)"), ("python", "(a=f())"), ("python", "(**a)"), ("keywords", "(a=True)"), ("keywords", "(a=1b=2)"), ("keywords", "(a=1) "), ("marked", "{a:1 b:2}"), ("json", "{a}"), ("marked", "{a:x}")):
         with pytest.raises(ArgumentsError):
             json_of(SYNTAXES[style], text, MARK)
+
+
+@pytest.mark.parametrize("mark", ["aa", "[<", "é", ":a", "n|", "'", " "])
+def test_marks_that_begin_as_keys_and_brackets_do_are_tokens_alone(mark):
+    schema = {"type": "object", "additionalProperties": {"type": ["array", "string"]}}
+    given = {"options": SchemaOptions(), "limits": LIMITS, "deadline": Deadline(LIMITS)}
+    with pytest.raises(ConstraintError, match="keys, brackets"):
+        arguments_machine({"#/tools/0": schema}, CallSyntax("marked", mark), marks={}, **given)
+    arguments_machine({"#/tools/0": schema}, CallSyntax("marked", mark), marks={mark: 7}, **given)
+
+
+@pytest.mark.parametrize("mark", ["<", "|a", '""', "<[<", ">:", "\x7f"])
+def test_marks_end_where_they_should(mark):
+    syntax, schema = CallSyntax("marked", mark), {"type": "object", "additionalProperties": {"type": ["array", "string"], "items": {"type": "string"}}}
+    arguments = arguments_machine({"#/tools/0": schema}, syntax, marks={}, options=SchemaOptions(), limits=LIMITS, deadline=Deadline(LIMITS))
+    text = f"{{aa:[{mark}[{{:a{mark}],a:{mark}}}{mark}}}"
+    assert accepts(arguments, text)
+    assert json.loads(json_of(syntax, text, mark)) == {"aa": ["[{:a"], "a": "}"}
+    assert ArgumentsEnd(syntax, mark).feed(f"{text} and more") == len(text)
