@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import string
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -112,7 +113,7 @@ def is_trim(dfa) -> bool:
 def derived(machine: ByteMachine, rng: random.Random, eager: int, closing: bytes, rare: bytes = b"", begin: Configuration | None = None) -> str | None:
     """A random text that a byte machine accepts; None if none was found in time.
 
-    Classes of bytes are equally likely, so that bytes with moves of their own are common.
+    Classes of bytes are equally likely, so that bytes with moves of their own are common; punctuation is preferred.
 
     Args:
       eager: after so many bytes those are preferred that close something, or are letters and digits.
@@ -131,6 +132,8 @@ def derived(machine: ByteMachine, rng: random.Random, eager: int, closing: bytes
         common = [byte for byte in ways if byte not in closing and (byte not in rare or rng.random() < 0.1)]
         if len(text) > eager and rng.random() < 0.7:
             common = [byte for byte in common if chr(byte).isascii() and chr(byte).isalnum()] or common
+        elif rng.random() < 0.3:
+            common = [byte for byte in common if chr(byte) in string.punctuation] or common
         takes = seldom and (not common or rng.random() < (0.7 if len(text) > eager else 0.1))
         byte = rng.choice(seldom if takes else common or list(ways))
         here = ways[byte]

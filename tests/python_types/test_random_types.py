@@ -90,7 +90,7 @@ def test_what_is_dumped_is_accepted_and_read_back(tally):
 def test_what_is_derived_is_read_as_a_value_of_the_type(tally):
     """Texts along the machine that `dump` does not write, too."""
     limits = CompileLimits(max_seconds=20)
-    for rng in tally.cases(24):
+    for rng in tally.cases(12):
         style, (T, _) = rng.choice(["json", "python"]), random_type(rng, rng.choice([1, 2, 3]))
         try:
             machine = machine_of_type(shape_of(T), style, None, limits, Deadline(limits))
