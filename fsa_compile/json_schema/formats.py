@@ -9,7 +9,8 @@ Host names have at most 253 characters, which no small automaton counts: without
 accepted are up to four labels, the fourth of at most 61 characters, and up to ten labels of at most 24 characters each.
 Labels that begin with `xn--` encode others by rules that no automaton here decides, and are not accepted. Regular expressions are
 written in a part of ECMA-262: groups nest at most two deep and have no names and no back-references, the ranges of a class are
-those of digits, hexadecimal digits, letters and ASCII's printable characters, and a count `{m,n}` begins with one digit.
+those of digits, hexadecimal digits, letters and ASCII's printable characters, no class is empty, `\\0` and `\\c` are left out, counts
+have at most three digits, and a count `{m,n}` begins with one digit.
 
 Where a standard can be read in two ways only what both readings take is written: durations have capital letters, the index of a
 relative pointer is not shifted, numbers of an address in brackets behind `@` do not begin with 0, and `::` stands there for two
