@@ -7,10 +7,10 @@ annotations, as the standard says of unknown formats.
 
 Host names have at most 253 characters, which no small automaton counts: without a smaller `maxLength`, which a register counts,
 accepted are up to four labels, the fourth of at most 61 characters, and up to ten labels of at most 24 characters each.
-Labels that begin with `xn--` encode others by rules that no automaton here decides, and are not accepted. Regular expressions are
-written in a part of ECMA-262: groups nest at most two deep and have no names and no back-references, the ranges of a class are
-those of digits, hexadecimal digits, letters and ASCII's printable characters, no class is empty, `\\0` and `\\c` are left out, counts
-have at most three digits, and a count `{m,n}` begins with one digit.
+Labels that begin with `xn--` encode others by rules that no automaton here decides, and are not accepted. Regular expressions
+are written in a part of ECMA-262: groups nest at most two deep and have no names and no back-references, the ranges of a class
+are any of digits, and those of hexadecimal digits, all letters and ASCII's printable characters, no class is empty, `\\0` and
+`\\c` are left out, counts have at most three digits, and a count `{m,n}` begins with one digit.
 
 Where a standard can be read in two ways only what both readings take is written: durations have capital letters, the index of a
 relative pointer is not shifted, numbers of an address in brackets behind `@` do not begin with 0, and `::` stands there for two
@@ -143,7 +143,7 @@ def _regex(depth: int) -> str:
     hexadecimal = "[0-9A-Fa-f]"
     syntax = r"[\^$\\.*+?()\[\]{}|/]"
     code = rf"x{hexadecimal}{{2}}|u(?:[0-9A-CE-Fa-ce-f]{hexadecimal}{{3}}|[Dd][0-7]{hexadecimal}{{2}})"
-    ranges = r"0-9|1-9|0-7|a-z|A-Z|a-f|A-F|!-/|[ !]-~"
+    ranges = "|".join(f"{low}-[{low}-9]" for low in range(10)) + r"|a-z|A-Z|a-f|A-F|!-/|[ !]-~"
     in_class = rf"(?:{ranges}|[^\\\]\[\-\^]|\\(?:[dDsSwWtnvfrb\-]|{syntax}|{code}))"
     atom = rf"[^\^$\\.*+?()\[\]{{}}|]|\.|\\(?:[dDsSwWtnvfr]|{syntax}|{code})|\[\^?{in_class}+-?\]"
     counts = "|".join(f"{low},(?:[{max(low, 1)}-9]|[1-9][0-9]{{1,2}})" for low in range(10))  # low <= high

@@ -193,7 +193,8 @@ def test_members_of_the_regex_format_are_patterns():
         if labels[state]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)
-                re.compile("".join(out))
+                if "(?<" not in "".join(out):  # lookbehind of `re` has a fixed width
+                    re.compile("".join(out))
             parse_ecma("".join(out), LIMITS)
     for text, valid in (
         ("^(a|b)+$", True),
@@ -202,6 +203,10 @@ def test_members_of_the_regex_format_are_patterns():
         ("a**", False),
         ("[z-a]", False),
         ("a{1,3}?", True),
+        ("^([01][0-9]|2[0-3]):[0-5][0-9]$", True),
+        ("[2-8]", True),
+        ("[5-4]", False),
+        ("[0-a]", False),
     ):
         assert bool(format_dfa("regex").label(text)) == valid
 
