@@ -48,6 +48,7 @@ def stored_machine(
     stacks: int,
     specials: Mapping[str | int, int],
     limits: CompileLimits,
+    packaged: bool = True,
 ) -> ByteMachine:
     """The machine of a grammar, from the package, from disk, or made now.
 
@@ -55,13 +56,25 @@ def stored_machine(
       grammar: as a front end made it.
       make: makes the machine; its exceptions pass through, and nothing is kept of them.
       stacks, specials, limits: as `machine_of` is given them.
+      packaged: whether the package's may be taken.
     """
-    if len(grammar.text) >= LONG:
-        found = packaged_machine(grammar, stacks=stacks, specials=specials, limits=limits)
-        if found is not None:
-            check_grammar(grammar)  # for its warnings
-            return found
-    return machine_on_disk(grammar, make, stacks=stacks, specials=specials, limits=limits)
+    if len(grammar.text) < LONG:
+        return make()
+    found = packaged_machine(grammar, stacks=stacks, specials=specials, limits=limits) if packaged else None
+    folder = cache_folder() if found is None else None
+    if folder is not None:
+        key = _digest(grammar, stacks, list(specials.items()), _bounds(limits), code_digest())
+        path = folder / f"machine-{key[:40]}.npz"
+        found = _load(path, key)
+        if found is None:
+            _save(made := make(), path, key)
+            return made
+        with contextlib.suppress(OSError):
+            path.touch()  # the time of last use, for `_shrink`
+    if found is None:
+        return make()
+    check_grammar(grammar)  # for its warnings
+    return found
 
 
 def packaged_machine(
@@ -93,31 +106,6 @@ def packaged_bytes(machine: ByteMachine, key: str) -> bytes:
 def packaged_key(grammar: Grammar, stacks: int, specials: Mapping[str | int, int]) -> str:
     """What tells the machines of the package apart: not the code, which a test sees to, nor limits that are large enough."""
     return _digest(grammar, stacks, list(specials.items()))
-
-
-def machine_on_disk(
-    grammar: Grammar,
-    make: Callable[[], ByteMachine],
-    *,
-    stacks: int,
-    specials: Mapping[str | int, int],
-    limits: CompileLimits,
-) -> ByteMachine:
-    """The machine of a grammar, from disk or made now; the arguments are `stored_machine`'s."""
-    folder = cache_folder() if len(grammar.text) >= LONG else None
-    if folder is None:
-        return make()
-    key = _digest(grammar, stacks, list(specials.items()), _bounds(limits), code_digest())
-    path = folder / f"machine-{key[:40]}.npz"
-    found = _load(path, key)
-    if found is None:
-        found = make()
-        _save(found, path, key)
-    else:
-        check_grammar(grammar)  # for its warnings
-        with contextlib.suppress(OSError):
-            path.touch()  # the time of last use, for `_shrink`
-    return found
 
 
 def _bounds(limits: CompileLimits) -> list[tuple[str, Any]]:

@@ -258,11 +258,8 @@ _NL: /(\n *)+/
     assert min(seen.values()) > 50
 
 
-@pytest.mark.parametrize(
-    "newline", [r"(\n *)+(?!x)", r"(\n *)+(?!xy)", r"(\n *)+(?=[xb]|$)", r"\n *(?!xy)", r"\n *", r"(?<!a)\n *", r"(\n *)+(?=[^\n]*b|$)"]
-)
-def test_newlines_with_conditions_and_of_one_line_each(newline: str) -> None:
-    """They are those of Lark; but the last newline may be missing, and spaces begin no text and end none."""
+def with_newlines(newline: str):
+    """Blocks with a pattern of the newline terminal: the machine, and Lark with its indenter."""
     grammar = rf"""
 start: (_NL | item)*
 item: NAME _NL [_INDENT item+ _DEDENT]
@@ -271,7 +268,15 @@ _NL: /{newline}/
 %ignore " "
 %declare _INDENT _DEDENT
 """
-    machine, judge = machine_of(parse_lark(grammar + "%indent 2 3")), lark.Lark(grammar, parser="lalr", postlex=_Units())
+    return machine_of(parse_lark(grammar + "%indent 2 3")), lark.Lark(grammar, parser="lalr", postlex=_Units())
+
+
+@pytest.mark.parametrize(
+    "newline", [r"(\n *)+(?!x)", r"(\n *)+(?!xy)", r"(\n *)+(?=[xb]|$)", r"\n *(?!xy)", r"\n *", r"(?<!a)\n *", r"(\n *)+(?=[^\n]*b|$)"]
+)
+def test_newlines_with_conditions_and_of_one_line_each(newline: str) -> None:
+    """They are those of Lark; but the last newline may be missing, and spaces begin no text and end none."""
+    machine, judge = with_newlines(newline)
     both = {True: 0, False: 0}
     for text in ("".join(parts) for n in range(5) for parts in itertools.product(["x", "b", "a", "y", "\n", "\n  "], repeat=n)):
         if not text.endswith("\n"):
@@ -303,15 +308,7 @@ _NL: /(\n *)+/
 @pytest.mark.parametrize("newline", [r"(?<!a)\n *", r"(?<=[a-z])\n *", r"(?<!a)(#[^\n]*)?\n *"])
 def test_a_line_end_that_looks_back_is_not_missing(newline: str) -> None:
     """What would stand for it reads nothing, so its condition would not be looked at; a comment reads it."""
-    grammar = rf"""
-start: (_NL | item)*
-item: NAME _NL [_INDENT item+ _DEDENT]
-NAME: /[a-z]+/
-_NL: /{newline}/
-%ignore " "
-%declare _INDENT _DEDENT
-"""
-    machine, judge = machine_of(parse_lark(grammar + "%indent 2 3")), lark.Lark(grammar, parser="lalr", postlex=_Units())
+    machine, judge = with_newlines(newline)
     both = {True: 0, False: 0}
     for text in ("".join(parts) for n in range(5) for parts in itertools.product(["b", "a", "\n", "\n  ", " ", "#"], repeat=n)):
         ours = machine.accepts(text.encode())

@@ -20,7 +20,7 @@ from fsa_compile import library
 from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.compiler.stored_machines import machine_on_disk
+from fsa_compile.compiler.stored_machines import stored_machine
 from fsa_compile.composition.compose import compose_machine
 from fsa_compile.grammar.gbnf_syntax import parse_gbnf
 from fsa_compile.grammar.grammar_machine import machine_of
@@ -248,7 +248,7 @@ def grammar_of(name: str) -> Grammar:
 def library_machine(name: str) -> ByteMachine:
     """The machine of a grammar of the library, not that of the package; of a file if this grammar was read by this code before."""
     grammar, limits = grammar_of(name), CompileLimits()
-    return machine_on_disk(grammar, lambda: machine_of(grammar), stacks=1, specials={}, limits=limits)
+    return stored_machine(grammar, lambda: machine_of(grammar), stacks=1, specials={}, limits=limits, packaged=False)
 
 
 @dataclasses.dataclass

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracles.pooled_rows import PooledRows, move, put, swap, taken_out
 
 import fsa_compile
 import jax_decode
 import models
 from jax_decode import PROFILES, ConstraintPool, DecodeError, PoolFullError
 from jax_decode.serving.extents import Extents, Piece, Shared, entries
-from jax_decode.serving.rows import move_row, put_row, swap_rows, take_rows
 
 LIMIT = 40
 PATTERNS = [
@@ -48,9 +48,7 @@ def _constraints():
     return made + [fsa_compile.compile_json_schema(s, _tokenizer()) for s in SCHEMAS]
 
 
-_see, _take = jax.jit(jax_decode.mask), jax.jit(jax_decode.advance)
-_put, _move, _swap, _out = jax.jit(put_row), jax.jit(move_row), jax.jit(swap_rows), jax.jit(take_rows)
-_begin = jax.jit(functools.partial(jax_decode.init_state, max_tokens=LIMIT))
+_Batch = functools.partial(PooledRows, max_tokens=LIMIT)
 
 
 @pytest.fixture
@@ -65,39 +63,6 @@ def compiled():
     jax.monitoring.register_event_duration_secs_listener(heard)
     yield names
     jax.monitoring.unregister_event_duration_listener(heard)
-
-
-class _Batch:
-    """Rows on the device beside host walks, with the slots they use."""
-
-    def __init__(self, pool, rows: int) -> None:
-        self.pool = pool
-        self.state = _begin(pool.tables, np.full(rows, -1, np.int32), np.full(rows, LIMIT, np.int32))
-        self.walks, self.slots = [None] * rows, [None] * rows
-
-    def start(self, row: int, constraint, slot: int) -> None:
-        one = _begin(self.pool.tables, np.array([slot], np.int32), np.array([2**30], np.int32))
-        self.state = _put(self.state, np.int32(row), one)
-        self.walks[row], self.slots[row] = constraint.walk(max_depth=64), slot
-
-    def step(self, rng) -> None:
-        """Compares all masks, and takes a token in every row; rows that end lose their walk."""
-        allowed = np.asarray(_see(self.pool.tables, self.state))
-        tokens, remaining = np.full(len(self.walks), -1, np.int32), np.asarray(self.state.remaining)
-        for row, walk in enumerate(self.walks):
-            if walk is None:
-                continue
-            left = int(remaining[row])  # a limit of tokens holds for rows with a stack
-            due = walk.allowed(left if walk.distance <= left < 2**29 else None)
-            assert (allowed[row] == due).all(), (row, walk.constraint.source)
-            tokens[row] = rng.choice(np.flatnonzero(allowed[row]))
-            walk.advance(int(tokens[row]))
-        self.state = _take(self.pool.tables, self.state, tokens)
-        running = np.asarray(self.state.running)
-        for row, walk in enumerate(self.walks):
-            if walk is not None and not running[row]:
-                assert walk.accepting or walk.finished
-                self.walks[row] = None
 
 
 @pytest.mark.parametrize("profile", ["general", "nested", "regular"])
@@ -263,20 +228,20 @@ def test_rows_are_set_aside_moved_swapped_and_forked():
         batch.start(row, c, pool.add(c))
     for _ in range(3):
         batch.step(rng)
-    aside, walk = _out(batch.state, np.array([1])), batch.walks[1]
+    aside, walk = taken_out(batch.state, np.array([1])), batch.walks[1]
     batch.start(1, chosen[0], pool.add(chosen[0]))
-    batch.state = _swap(batch.state, np.int32(0), np.int32(3))
+    batch.state = swap(batch.state, np.int32(0), np.int32(3))
     batch.walks[0], batch.walks[3] = batch.walks[3], batch.walks[0]
-    batch.state = _move(batch.state, np.int32(2), np.int32(4))
+    batch.state = move(batch.state, np.int32(2), np.int32(4))
     batch.walks[4], batch.slots[4] = batch.walks[2] and batch.walks[2].copy(), batch.slots[2]
     for _ in range(2):
         batch.step(rng)
-    batch.state = _put(batch.state, np.int32(2), aside)
+    batch.state = put(batch.state, np.int32(2), aside)
     batch.walks[2] = walk
     for _ in range(3):
         batch.step(rng)
     with pytest.raises(DecodeError, match="put_row: cell has columns"):
-        put_row(batch.state, 0, jax_decode.init_state(pool.tables, jnp.array([0]), max_tokens=7))
+        jax_decode.put_row(batch.state, 0, jax_decode.init_state(pool.tables, jnp.array([0]), max_tokens=7))
 
 
 @pytest.fixture

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import random
 
-import jax
 import numpy as np
 import pytest
+from oracles.pooled_rows import PooledRows, move, put, swap, taken_out
 
 import fsa_compile
-import jax_decode
 from fsa_compile import Vocabulary
 from jax_decode import PROFILES, ConstraintPool, DecodeError, PoolFullError
 from jax_decode.serving.extents import entries
-from jax_decode.serving.rows import move_row, put_row, swap_rows, take_rows
 
 TOKENS = [
     b"{", b"}", b"[", b"]", b'"', b",", b":", b"a", b"b", b"c", b"ab", b"bc", b"1", b"2", b"0", b"12", b"true", b'"a"', b'{"a"', b'":', b"null",
@@ -32,9 +29,6 @@ ROOM = {
     "general": {"nodes": 512, "groups": 256, "arcs": 1024, "levels": 256, "rows": 24, "delta": 512, "pushes": 32, "symbols": 32, "increments": 2},
 }  # fmt: skip
 LIMIT, ROWS = 24, 5
-_see, _take = jax.jit(jax_decode.mask), jax.jit(jax_decode.advance)
-_put, _move, _swap, _out = jax.jit(put_row), jax.jit(move_row), jax.jit(swap_rows), jax.jit(take_rows)
-_begin = jax.jit(functools.partial(jax_decode.init_state, max_tokens=LIMIT))
 
 
 def _pattern(rng: random.Random, depth: int = 0) -> str:
@@ -59,19 +53,14 @@ def _schema(rng: random.Random, depth: int = 0) -> dict:
     return {"type": "object", "properties": {"a": _schema(rng, depth + 1)}, "additionalProperties": more}
 
 
-class _Server:
-    """A batch beside host walks, and what happens to it."""
+class _Server(PooledRows):
+    """A batch, and what happens to it."""
 
     def __init__(self, rng: random.Random, kind: str) -> None:
         self.rng, self.kind = rng, kind
         profile = dataclasses.replace(PROFILES[kind], room=tuple(ROOM[kind].items()))
-        self.pool = ConstraintPool(VOCABULARY, profile=profile, slots=4)
-        self.state = self.begun(-1, rows=ROWS)
-        self.walks, self.slots = [None] * ROWS, [None] * ROWS
+        super().__init__(ConstraintPool(VOCABULARY, profile=profile, slots=4), ROWS, LIMIT)
         self.aside, self.made, self.counts = [], [], collections.Counter()
-
-    def begun(self, slot: int, rows: int = 1):
-        return _begin(self.pool.tables, np.full(rows, slot, np.int32), np.full(rows, 2**30, np.int32))
 
     def constraint(self):
         """One that was used before, a new one, or one that begins where another goes on."""
@@ -107,8 +96,7 @@ class _Server:
         except DecodeError:
             return  # of another kind
         self.counts["added"] += 1
-        self.state = _put(self.state, np.int32(row), self.begun(slot))
-        self.walks[row], self.slots[row] = made.walk(max_depth=64), slot
+        self.start(row, made, slot)
 
     def happen(self) -> None:
         """Something that servers do."""
@@ -117,40 +105,21 @@ class _Server:
         if kind < 0.1:
             self.pool.clear()
         elif kind < 0.3:
-            self.state = _swap(self.state, np.int32(one), np.int32(other))
+            self.state = swap(self.state, np.int32(one), np.int32(other))
             for held in (self.walks, self.slots):
                 held[one], held[other] = held[other], held[one]
         elif kind < 0.4 and free is not None and self.walks[one] is not None:
-            self.state = _move(self.state, np.int32(one), np.int32(free))
+            self.state = move(self.state, np.int32(one), np.int32(free))
             self.walks[free], self.slots[free] = self.walks[one].copy(), self.pool.add(self.walks[one].constraint)
             assert self.slots[free] == self.slots[one]
         elif kind < 0.5 and self.walks[one] is not None:
-            self.aside.append((_out(self.state, np.array([one], np.int32)), self.walks[one], self.slots[one]))
+            self.aside.append((taken_out(self.state, np.array([one], np.int32)), self.walks[one], self.slots[one]))
             self.walks[one] = self.slots[one] = None
         elif kind < 0.65 and self.aside and free is not None:
             kept, self.walks[free], self.slots[free] = self.aside.pop()
-            self.state = _put(self.state, np.int32(free), kept)
+            self.state = put(self.state, np.int32(free), kept)
         elif kind < 0.67 and self.pool.profile.scale < 16:
             self.pool.grow()
-
-    def step(self) -> None:
-        """Compares all masks, and takes a token in every row."""
-        allowed, left = np.asarray(_see(self.pool.tables, self.state)), np.asarray(self.state.remaining)
-        tokens = np.full(ROWS, -1, np.int32)
-        for row, walk in enumerate(self.walks):
-            if walk is None:
-                continue
-            due = walk.allowed(int(left[row]) if walk.distance <= left[row] < 2**29 else None)
-            assert (allowed[row] == due).all(), (row, walk.constraint.source)
-            self.counts["masks"] += 1
-            tokens[row] = self.rng.choice(np.flatnonzero(allowed[row]).tolist())
-            walk.advance(int(tokens[row]))
-        self.state = _take(self.pool.tables, self.state, tokens)
-        running = np.asarray(self.state.running)
-        for row, walk in enumerate(self.walks):
-            if walk is not None and not running[row]:
-                assert walk.accepting or walk.finished
-                self.walks[row] = None
 
     def check(self) -> None:
         """The pool's books: every entry has one owner or is free, and uses of bit rows are those of what lies there."""
@@ -173,7 +142,7 @@ def test_any_sequence_leaves_every_row_its_own_constraint(kind, tally):
                     server.enter(row)
             server.happen()
             server.check()
-            server.step()
+            server.counts["masks"] += server.step(rng)
         for slot in [*server.slots, *(slot for _, _, slot in server.aside)]:
             if slot is not None:
                 server.pool.remove(slot)
