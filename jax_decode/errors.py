@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,6 +91,13 @@ def checked_flag(value: Any, name: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise DecodeError(f"{name} is {shown(value)}", fix="Give True or False.")
     return bool(value)
+
+
+def path_of(path: Any, of: str) -> Path:
+    """A path as users give it; raises `DecodeError` for anything else, such as the number of an open file."""
+    if not isinstance(path, (str, os.PathLike)) or "\0" in str(os.fspath(path)):
+        raise DecodeError(f"{shown(path)} is no path", fix=f"Give the path of {of}.")
+    return Path(path)
 
 
 def check_function(value: Any, name: str, fix: str) -> None:

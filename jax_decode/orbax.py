@@ -17,8 +17,7 @@ from fsa_compile.artifact.file import MAGIC, VERSIONS, fields_of_header, header_
 from fsa_compile.artifact.item_trie import MAGIC as MAGIC_OF_ITEMS
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.errors import ArtifactError
-from jax_decode.decoding.programs import path_of
-from jax_decode.errors import DecodeError, MissingPackageError, named_arguments
+from jax_decode.errors import DecodeError, MissingPackageError, named_arguments, path_of
 
 
 @named_arguments

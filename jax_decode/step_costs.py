@@ -138,7 +138,7 @@ def step_report(
       an accelerator that is most of it.
 
     Raises:
-      DecodeError: there is nothing to measure, or the logits are narrower than the vocabulary.
+      DecodeError: there is nothing to measure or too much, or the logits are narrower than the vocabulary.
 
     Examples:
       >>> import fsa_compile, jax_decode
@@ -179,7 +179,7 @@ def _rows(tables: ConstraintTables, state: ConstraintState) -> jax.Array:
 
 def _check(tables: ConstraintTables, batch_size: int, width: int, sampler: Any, repeats: int) -> None:
     if not is_whole(batch_size, 1, _MOST) or not is_whole(repeats, 1, _MOST):
-        what = f"there is nothing to measure: batch_size={shown(batch_size)}, repeats={shown(repeats)}"
+        what = f"a step is not measured with batch_size={shown(batch_size)}, repeats={shown(repeats)}"
         raise DecodeError(what, fix=f"Give whole numbers from 1 to {_MOST:,}.")
     if not is_whole(width, 0):
         raise DecodeError(f"logits_width is {shown(width)}", fix="Give the number of logits of the model, or leave it out.")

@@ -34,7 +34,7 @@ def words(path: Path) -> list[str]:
 def test_what_cannot_be_measured_is_an_error():
     vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"a"], stop_ids=[0])
     tables = jax_decode.to_device(fsa_compile.compile_regex("a", vocabulary))
-    with pytest.raises(jax_decode.DecodeError, match="nothing to measure"):
+    with pytest.raises(jax_decode.DecodeError, match="not measured with batch_size="):
         jax_decode.step_report(tables, repeats=0)
     with pytest.raises(jax_decode.DecodeError, match="1 logits are fewer than the vocabulary's 2 ids"):
         jax_decode.step_report(tables, logits_width=1)

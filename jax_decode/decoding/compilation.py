@@ -13,8 +13,7 @@ from typing import Any
 
 import jax
 
-from jax_decode.decoding.programs import path_of
-from jax_decode.errors import named_arguments
+from jax_decode.errors import named_arguments, path_of
 
 PATIENCE = 1.0
 """Seconds of compiling before a line says so."""

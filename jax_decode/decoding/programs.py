@@ -26,7 +26,7 @@ import jax
 import numpy as np
 from jax.experimental import serialize_executable
 
-from jax_decode.errors import DecodeError, named_arguments, shown
+from jax_decode.errors import DecodeError, named_arguments, path_of
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -186,13 +186,6 @@ def load_programs(path: str | os.PathLike[str]) -> int:
         importlib.import_module(name.rpartition(".")[0])
         _PROGRAMS[name].loaded[signature] = serialize_executable.deserialize_and_load(payload, inner, outer)
     return len(made)
-
-
-def path_of(path: Any, of: str) -> Path:
-    """A path as users give it; raises `DecodeError` for anything else, such as the number of an open file."""
-    if not isinstance(path, (str, os.PathLike)) or "\0" in str(os.fspath(path)):
-        raise DecodeError(f"{shown(path)} is no path", fix=f"Give the path of {of}.")
-    return Path(path)
 
 
 @functools.cache
