@@ -7,8 +7,8 @@ the development split of MaskBench (arXiv 2501.10868), each compiled once, in an
 takes all. Times are processor time from the decoded schema to the ready `CompiledConstraint`, vocabulary tables warm, without
 a cache of constraints; `machine` is the part from the schema to its byte machine. What a process keeps of the string bodies,
 numbers and formats of earlier schemas (`fsa_compile.composition.pushdown.summaries`) counts as warm; `cold` are the same cases,
-and with `--cold` the same schemas, each compiled after that was dropped. Sizes are bytes of the arrays. Raw numbers go to
-`benchmarks/results/schema_speed.json`, with one line per schema.
+and with `--cold` the same schemas, each compiled after that was dropped. Sizes are bytes of the arrays, and of their
+file. Raw numbers go to `benchmarks/results/schema_speed.json`, with one line per schema.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import random
 import resource
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,15 @@ def compiled(
         "rows": len(constraint.rows),
         "arcs": len(constraint.arc_token),
         "megabytes": round(nbytes(constraint) / 1e6, 3),
+        "megabytes in a file": round(file_bytes(constraint) / 1e6, 3),
     }
+
+
+def file_bytes(constraint: CompiledConstraint) -> int:
+    """Bytes of the file that a constraint is saved to."""
+    with tempfile.TemporaryDirectory() as folder:
+        constraint.save(Path(folder) / "a.npz")
+        return (Path(folder) / "a.npz").stat().st_size
 
 
 def nbytes(constraint: CompiledConstraint) -> int:
@@ -145,7 +154,7 @@ def dev_split(folder: Path, every: int, vocabulary: Vocabulary, limits: CompileL
         if sys.stderr.isatty():
             print(f"\r{i + 1}/{len(rows[::every])}", end="", file=sys.stderr)
     made = [x for x in found.values() if "refused" not in x]
-    names = ("total", "machine", "controls", "nodes", "rows", "arcs", "megabytes")
+    names = ("total", "machine", "controls", "nodes", "rows", "arcs", "megabytes", "megabytes in a file")
     return {
         "every": every,
         "schemas": len(found),

@@ -296,15 +296,20 @@ GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
 
 
 def content(artifact: Any, path: Path) -> dict[str, Any]:
-    """Arrays and header of an artifact, from its file; canonical entries that once stood in `extra` count like fields."""
+    """Arrays and header of an artifact, from its file; canonical entries that once stood in `extra` count like fields.
+
+    Rows and children count as they are, not as a file keeps them.
+    """
     artifact.save(path)
     with np.load(path) as file:
         out = {name: file[name] for name in file.files}
+    for name in {name.split(".")[0] for name in out} & {"rows", "delta"}:
+        out = {n: x for n, x in out.items() if n.split(".")[0] != name} | {name: np.asarray(getattr(artifact, name))}
     header = json.loads(bytes(out.pop("header"))) if "header" in out else {}
     extra = header.get("extra") or {}
     header |= {name: extra.pop(name) for name in [*extra] if name.startswith("canonical")}
     header |= extra
-    for name in ("magic", "format_version", "arrays", "source"):
+    for name in ("magic", "format_version", "contents", "arrays", "source"):
         header.pop(name, None)
     return {**out, **{f"header {k}": v for k, v in header.items() if v not in (None, [], {}, False)}}
 

@@ -16,7 +16,7 @@ from fsa_compile.arrays.integers import exampled, firsts, order_of
 from fsa_compile.arrays.ranges import segment_sizes, segment_starts, spread
 
 LEAST_BYTES = 8 << 20
-"""Smaller arrays stay as they are, so that small constraints compile no slower."""
+"""Smaller arrays are in parts in files alone, so that small constraints compile no slower."""
 PIECE = 16
 """Words of a piece of a row: a cache line."""
 
@@ -342,12 +342,12 @@ def _once(rows: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows[example[order]], number[which]
 
 
-def stored_arrays(rows: np.ndarray, delta: np.ndarray) -> dict[str, Any]:
-    """`rows` and `delta` of a constraint, those of them that are large and take less room so."""
+def stored_arrays(rows: np.ndarray, delta: np.ndarray, least: int) -> dict[str, Any]:
+    """`rows` and `delta` of a constraint, those of them that have at least so many bytes and take less room so."""
     out: dict[str, StoredArray | None] = {}
-    if isinstance(rows, np.ndarray) and rows.nbytes >= LEAST_BYTES:
+    if isinstance(rows, np.ndarray) and rows.nbytes >= least:
         out["rows"] = StoredRows.of(rows)
-    if isinstance(delta, np.ndarray) and delta.nbytes >= LEAST_BYTES and delta.any():
+    if isinstance(delta, np.ndarray) and delta.nbytes >= least and delta.any():
         out["delta"] = StoredChildren.of(delta)
     return {name: array for name, array in out.items() if array is not None and is_smaller(array)}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from fsa_compile.arrays.garbage import collected_rarely
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.artifact.stored_arrays import stored_arrays
+from fsa_compile.artifact.stored_arrays import LEAST_BYTES, stored_arrays
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.automata.unfold_stacks import flattened
@@ -119,7 +119,7 @@ def compose_machine(
         machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, stacks=stacks
     )
     made = with_contexts(made)
-    stored = stored_arrays(made.rows, made.delta)
+    stored = stored_arrays(made.rows, made.delta, LEAST_BYTES)
     return dataclasses.replace(made, **stored) if stored else made
 
 

@@ -71,7 +71,9 @@ def test_bits_of_columns(values, bits):
 
 def saved(path):
     """The header and the members of a file kept as bits."""
-    in_parts(KINDS["stack"].compile()).save(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(artifact_file, "LEAST_BYTES", 1)
+        in_parts(KINDS["stack"].compile()).save(path)
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     return json.loads(np.load(io.BytesIO(members["header.npy"])).tobytes()), members

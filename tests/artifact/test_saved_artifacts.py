@@ -15,6 +15,7 @@ import jax_decode
 import models
 from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact import item_trie as items_file
+from fsa_compile.artifact.arrays import ARRAYS
 
 FOLDER = Path(__file__).parents[1] / "artifacts"
 SAVED = sorted(FOLDER.glob("format-[2-8]/*.npz"))
@@ -148,3 +149,16 @@ def test_canonical_tokens_by_other_tables_are_refused():
         fsa_compile.CanonicalWalk(constraint, tables)
     with pytest.raises(jax_decode.DecodeError, match=r"[Cc]ompile"):
         jax_decode.to_device(constraint, canonical=tables)
+
+
+def test_files_of_small_constraints_hold_equal_pieces_once(tmp_path):
+    tokens = [b"", *(bytes([b]) for b in range(256)), *(f"{i:x}".encode() * (1 + i % 3) for i in range(300, 40_000))]
+    tokenizer = fsa_compile.Vocabulary.from_tokens(tokens, stop_ids=[0])
+    made = fsa_compile.compile_json_schema({"type": "string", "maxLength": 90}, tokenizer)
+    made.save(tmp_path / "a.npz")
+    assert (tmp_path / "a.npz").stat().st_size * 3 < made.nbytes * 2
+    again = fsa_compile.CompiledConstraint.load(tmp_path / "a.npz", tokenizer)
+    assert type(again.rows) is np.ndarray
+    assert all(np.array_equal(getattr(made, name), getattr(again, name)) for name in ARRAYS)
+    again.save(tmp_path / "b.npz")
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()

@@ -12,9 +12,11 @@ from oracles.saved_artifacts import KINDS, VOCABULARY, in_parts
 import fsa_compile
 import jax_decode
 from fsa_compile import library
+from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact import stored_arrays
 from fsa_compile.artifact.arrays import ARRAYS
 from fsa_compile.artifact.stored_arrays import StoredArray, StoredChildren, StoredEffects, StoredRows, StoredTokens
+from fsa_compile.composition import compose
 from fsa_compile.composition.pushdown import pushdown_artifact
 
 NAMES = ("regular", "counter", "stack", "stack_and_counter", "temperatures")
@@ -22,6 +24,14 @@ NAMES = ("regular", "counter", "stack", "stack_and_counter", "temperatures")
 
 def equal(a, b):
     return all(np.array_equal(np.asarray(getattr(a, name)), np.asarray(getattr(b, name))) for name in ARRAYS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_as_large_ones():
+    """What is read of small files stays in parts, as it does of large ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(artifact_file, "LEAST_BYTES", 1)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +42,9 @@ def json_grammar():
     )
     plain = fsa_compile.compile_grammar(library.grammar_text("json"), tokenizer, **library.options("json"))
     with pytest.MonkeyPatch.context() as patch:
-        for module in (stored_arrays, pushdown_artifact):
+        for module in (compose, pushdown_artifact):
             patch.setattr(module, "LEAST_BYTES", 1)
+        for module in (stored_arrays, pushdown_artifact):
             patch.setattr(module, "is_smaller", lambda array: True)
         stored = fsa_compile.compile_grammar(library.grammar_text("json"), tokenizer, **library.options("json"))
     return plain, stored
