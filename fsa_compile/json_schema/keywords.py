@@ -496,7 +496,8 @@ class Keywords:
             out += [d.choose(d.atom(Has(key)), d.atom(Has(other)), 1) for other in others]
             before.update(dict.fromkeys([key, *others] if others else []))
             after.update(dict.fromkeys([*others, key] if others else []))
-        orders[:] = [tuple(dict.fromkeys([*order, *named])) for order in orders for named in (before, after)]
+        if before:
+            orders[:] = [tuple(dict.fromkeys([*order, *named])) for order in orders for named in (before, after)]
         return out
 
     def _dependent_schemas(self, schema: dict[str, Any]) -> list[Value]:
