@@ -47,12 +47,13 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     ),
     "sql": ("SELECT a FROM t INDEXED BY i", "SELECT a -- b", "SELECT 'a' IS DISTINCT FROM b", "CREATE TABLE t (g AS (a) AS (b))"),
     "typescript": (
-        "x = a >\n b\n", "x = a<b\n", "x = y as T ? a : b\n", "x = y as T && z\n", "x = y as T + z\n", "x = y as <A>(b: A) => T\n",
-        "interface A<out in T> { }\n", "x = f<T>\n", "x = a! = b\n", "f = (a?) => b\n", "f = (a): (T) => U => b\n",
-        "f = (a): T extends U ? V : W => b\n", "x = y ? (a: T) => b : c\n", "x = y ? (a): b => c : d\n", "declare const x: T = y\n",
-        "{ namespace A { } }\n", "declare async function f()\n", "class A { [k: string]: T }\n", "let x: (T)\n", "type F = ({ a }: T) => U\n",
-        "type A = T extends [infer U extends V] ? U : V\n", 'let x: import("a", { with: { } }).B\n', "@a class B { }\n", "let x\n: T\n", "x = <T>y\n",
-        "x = a ? /b/ && c : d\n", "f = (a): T\n=> b\n", "import A = B.C\n",
+        "x = a >\n b\n", "x = a<b\n", "x = y as T ? a : b\n", "x = y as T && z\n", "x = y as T + z\n",
+        "interface A<out in T> { }\n", "x = f<T>\n", "x = a! = b\n", "f = (a?) => b\n",
+        "f = (a): (T | U) => b\n", "x = y ? (a): b => c : d\n", "declare const x: T = y\n",
+        "{ namespace A { } }\n", "declare async function f()\n", "let x: (T)\n", "type F = ({ a }: T) => U\n",
+        "let x: infer U extends V\n", 'let x: import("a", { with: { } }).B\n', "let x\n: T\n", "x = <T>y\n",
+        "x = a ? /b/ && c : d\n", "f = (a): T\n=> b\n", "import A = B.C\n", "{ @a class B { } }\n", "export @a class B { }\n", "x = @a class { }\n", "x = y ? () => (b) : c\n",
+        "type satisfies = T\n", "@a let x\n", "@a\n(b) class C { }\n",
     ),
 }  # fmt: skip
 """What the comments of the grammars say is left out, by example."""
