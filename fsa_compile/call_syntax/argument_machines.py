@@ -213,7 +213,7 @@ class _Build:
             self.release()
             raise
         self._reach = Reach(controls, self._end)
-        self.is_last = attempts.are_over(self._reach.poisoned, frames.state_keys)
+        self.is_last = attempts.are_over(self._reach.poisoned, frames.state_keys.items())
 
     def result(self) -> tuple[ByteMachine, list[int]]:
         """The machine, and where each tool's arguments begin."""

@@ -227,7 +227,7 @@ class _Build:
             self.release()
             raise
         self._reach = Reach(controls, self._end)
-        self.is_last = attempts.are_over(self._reach.poisoned, frames.state_keys)
+        self.is_last = attempts.are_over(self._reach.poisoned, frames.state_keys.items())
 
     def machine(self) -> ByteMachine:
         if self._call is None or not self._reach.outcomes[self._call[1]]:

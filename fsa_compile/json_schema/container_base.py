@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import bisect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from fsa_compile.json_schema.atoms import ARRAY, OBJECT, Contains, Count, Found, Items, Members, Names, Once
@@ -131,14 +131,14 @@ class Attempts:
         self.orders: dict[Any, int] = {}
         self.dead: set[Any] = set()
 
-    def are_over(self, poisoned: Iterable[int], state_keys: dict[int, Any]) -> bool:
+    def are_over(self, poisoned: Collection[int], keys: Iterable[tuple[int, Any]]) -> bool:
         """Whether no state of an attempt leads nowhere; those that do are dead from then on.
 
         Args:
           poisoned: controls of the attempt where nothing can follow.
-          state_keys: what they stand for.
+          keys: controls, and what they stand for.
         """
-        found = {key for control in poisoned if (key := state_keys.get(control)) is not None}
+        found = {key for control, key in keys if control in poisoned}
         self.dead |= found
         return not found
 

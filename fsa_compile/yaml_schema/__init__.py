@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from fsa_compile.arrays.recursion import deep_recursion
@@ -176,7 +177,7 @@ class _Build:
         self._call, self._ends = frames.root(keywords.value(document.root), style == "block")
         controls.finish()
         self._reach = Reach(controls, self._ends[-1])
-        self.is_last = attempts.are_over(self._reach.poisoned, frames.state_keys)
+        self.is_last = attempts.are_over(self._reach.poisoned, chain(frames.state_keys.items(), frames.member_keys))
 
     def machine(self) -> ByteMachine:
         if self._call is None or not self._reach.outcomes[self._call[1]]:

@@ -2,9 +2,11 @@ r"""Plain scalars of YAML: which texts may stand without quotes and mean exactly
 
 A text is safe when readers of YAML 1.1 and of the core schema of YAML 1.2 both take it for a string: it is no null, boolean,
 number (octal, sexagesimal, with underscores), date, `<<` or `=`, no indicator begins it, `: ` and ` #` are not in it, and it
-holds printable characters only. In flow style it holds none of `,[]{}?` either.
+holds printable characters only. In flow style it holds none of `,[]{}?` either. Known readers take more than the standards say:
+Ruby's Psych numbers with commas, `08:00`, `nULL`, and `:a` for a symbol; Go's `0X1F` and the date `2020-1-1`; npm's `yaml` a
+lone point, and `e1` under YAML 1.1, for numbers. Those are not safe either.
 
-Source: YAML 1.2.2, §5.1, §7.3.3, §10.3; YAML 1.1 and its type repository.
+Source: YAML 1.2.2, §5.1, §7.3.3, §10.3; YAML 1.1 and its type repository; the readers' own rules of resolution.
 """
 
 from __future__ import annotations
@@ -31,18 +33,18 @@ _INSIDE = {
 }
 """Characters within a plain scalar, but for ':' and '#'."""
 _FIRST = rf"$()+./0-9;<=A-Z\\\^_a-z~{_WIDE}"
-_MARKS = {("block", False): r"?:\-", ("block", True): "?:", ("flow", False): r"\-", ("flow", True): ""}
+_MARKS = {("block", False): r"?\-", ("block", True): "?", ("flow", False): r"\-", ("flow", True): ""}
 """Indicators that may begin a plain scalar when no space follows, by style and whether it is a key."""
 
 _SPECIAL = "|".join([
-    r"~|[nN]ull|NULL|[yY]|[yY]es|YES|[nN]|[nN]o|NO|[tT]rue|TRUE|[fF]alse|FALSE|[oO]n|ON|[oO]ff|OFF|<<|=",
-    r"[-+][0-9_]+|[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?0x[0-9a-fA-F_]+",
-    r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[-+]?\._+",
-    r"[-+]?[1-9][0-9_]*(?::[0-5]?[0-9])+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*",
-    r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)",
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}",
-    r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]*)?"
-    r"(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::?[0-9]{2})?))?",
+    r"~|(?ai:null|y|yes|n|no|true|false|on|off)|<<|=",
+    r"[-+][0-9_,]+|[-+]?0[bB][01_,]+|[-+]?0[oO]?[0-7_,]+|[-+]?0[xX][0-9a-fA-F_,]+",
+    r"[-+]?(?:[0-9][0-9_,]*(?:\.[0-9_,]*)?|\.[0-9_,]*)?(?:[eE][-+]?[0-9]+)?",
+    r"[-+]?[0-9][0-9_,]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?",
+    r"[-+]?\.(?ai:inf|nan)",
+    r"-?[0-9]{4}-(?:[0-9]{2}-[0-9]{2}|(?:0?[0-9]|1[0-2])-(?:[0-2]?[0-9]|3[01]))",
+    r"-?[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}(?:\.[0-9]*)?"
+    r"(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::?(?:[0-9]{2})?)?))?",
     r"(?:---|\.\.\.).*",
 ])  # fmt: skip
 """Texts that some reader takes for something else than a string; those that begin like a document marker among them."""

@@ -70,6 +70,9 @@ class YamlFrames(Frames):
     Args:
       dead: states known to lead nowhere, by their key.
       code: outcome of (outcome of the value, column at which the next line begins, column and kind of the collection).
+
+    Attributes:
+      member_keys: controls after a colon or a dash, each with the state and the class of keys; one control may stand for many.
     """
 
     def __init__(self, parts: SchemaParts, texts: Texts, options: YamlOptions, code: Codes) -> None:
@@ -77,6 +80,7 @@ class YamlFrames(Frames):
         self._texts, self._layout, self._code = texts, options, code
         texts.others = self.classes.of((), ())
         self._members_of: dict[Any, Any] = {}
+        self.member_keys: set[tuple[int, Any]] = set()
 
     # values
 
@@ -190,7 +194,9 @@ class YamlFrames(Frames):
         if not cases:
             return 0
         symbol, value, first = self._called(cases, at)
-        return self._controls.caller(symbol, self._entry_at(value, ("item", at.column, self._ends(cases, at, first))))
+        control = self._controls.caller(symbol, self._entry_at(value, ("item", at.column, self._ends(cases, at, first))))
+        self.member_keys.add((control, ("member", state, 0, at)))
+        return control
 
     def _keys(self, state: State, at: At) -> tuple[KeyAutomaton, tuple[tuple[int, int], ...]]:
         """The automaton of keys, and (class of key, control after its colon) of those that may come."""
@@ -199,9 +205,11 @@ class YamlFrames(Frames):
             return classes, ()
         targets = []
         for of_key, every in members:
-            cases = self._possible(every, at)
+            cases = self._possible(every, at) if ("member", state, of_key, at) not in self._dead else []
             if cases:
-                targets.append((of_key, self._after_colon_at(cases, at)))
+                control = self._after_colon_at(cases, at)
+                self.member_keys.add((control, ("member", state, of_key, at)))
+                targets.append((of_key, control))
         return classes, tuple(targets)
 
     def _after_colon_at(self, cases: Sequence[tuple[State, Value]], at: At) -> int:
@@ -311,7 +319,8 @@ class YamlFrames(Frames):
         """Whether another member may come."""
         if ("more", state, at) in self._dead:
             return False
-        return any(self._possible(every, at) for _, every in self._members(state)[1])
+        members = self._members(state)[1]
+        return any(self._possible(every, at) for of_key, every in members if ("member", state, of_key, at) not in self._dead)
 
     def _possible(self, cases: list[tuple[State, Value]], at: At) -> list[tuple[State, Value]]:
         return [case for case in cases if ("state", case[0], at) not in self._dead]

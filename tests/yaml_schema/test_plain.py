@@ -14,9 +14,10 @@ AMBIGUOUS = [
     "null", "Null", "~", "true", "Yes", "no", "on", "OFF", "y", "N", "2020-01-01", "2020-01-01T00:00:00Z", "2001-12-14 21:59:43.10 -5",
     "1:30", "190:20:30.15", "08:00.5", "-_", "0x1f", "0o7", "017", "0b1_0", "1_000", "1e5", "1.5e+3", ".5", "1.", "-.5", "+1", ".inf", "-.INF", ".NaN",
     "<<", "=", "---", "--- a", "...", "",
+    "1,000", "-1,0.5", "08:00", "nULL", "tRUE", "oN", ":a", ":-)", "0X1F", "0B1", "0O7", "2020-1-1", "-2020-01-01", "2020-1-1 5:4:3", ".", "-.", ".e1", "e1", "+E-2", ".Inf",
 ]  # fmt: skip
 PLAIN = [
-    "08:00", "7727-37-9", "a", "a b", "a  b", "a:b", "http://x.org/?q=1", "12 Main St", "10.0.0.1", "3f25-04e0", "2020-01", "1.2.3", "trues", "-a", "x#y", "é", "A&B", "a-", "(a)",
+    "7727-37-9", "a", "a b", "a  b", "a:b", "http://x.org/?q=1", "12 Main St", "10.0.0.1", "3f25-04e0", "2020-01", "1.2.3", "trues", "-a", "x#y", "é", "A&B", "a-", "(a)", "e1a", "1,a", ".a", "0X", "2020-1-",
 ]  # fmt: skip
 PLACES = {
     "block": ("k: {}\n", lambda v: v["k"]),
@@ -77,7 +78,7 @@ def test_texts_that_pyyaml_writes_plain_are_plain():
     for _ in range(800):
         text = "".join(rng.choice("abcXYZ019 -_./:,()@#é") for _ in range(rng.randint(1, 12)))
         if yaml.safe_dump({"k": text}, allow_unicode=True, width=1000) == f"k: {text}\n" and not taken(text, "block"):
-            assert text[0] in "0123456789.+-" or text in "yYnN", text
+            assert text[0] in "0123456789.+-:" or text in "yYnN", text
 
 
 def test_keys_without_a_name():
