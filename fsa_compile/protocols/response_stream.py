@@ -326,6 +326,8 @@ class ResponseStream:
             middle, mark = self._marks.read(way.middle), self._marks.read(way.call_id)
             id_of = f"(?:{re.escape(mark)}({ID_PATTERN}))?" if mark else "()"
             found = re.match(f"({self._names.pattern}){id_of}{re.escape(middle)}", self._buffer)
+            if found and not self._over and self._may_be_longer(found[1], middle, mark):
+                return
             if found:
                 self._id, self._ways = found[2] or "", (way,)
                 self._buffer = self._buffer[found.end() :]
@@ -334,6 +336,12 @@ class ResponseStream:
             longest = max(longest, len(middle) + len(mark) + 9)
         if self._over or len(self._buffer) > max(map(len, self._tools)) + longest:
             self._refuse("no tool has this name")
+
+    def _may_be_longer(self, name: str, *behind: str) -> bool:
+        """Whether the buffer may yet turn out to name a tool whose name begins with another's."""
+        longer = [other for other in self._tools if other.startswith(name) and other != name]
+        leads = [other + more for other in longer for more in behind]
+        return any(len(lead) > len(self._buffer) and lead.startswith(self._buffer) for lead in leads)
 
     def _begin(self, tool: Tool, out: list[Event]) -> None:
         self._tool, self._arguments, self._phase = tool, "", "arguments"

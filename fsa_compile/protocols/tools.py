@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import marshal
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.call_syntax.syntax import CallSyntax
 from fsa_compile.formats.request import FormatError, child, members, text
 from fsa_compile.protocols.protocol import Builtin, Protocol
+from fsa_compile.protocols.tool_schemas import enforced
 from fsa_compile.python_types import TypeTextError
 from fsa_compile.python_types.calls import shape_of_calls
 from fsa_compile.python_types.json_values import read_json
@@ -22,8 +21,6 @@ from fsa_compile.python_types.to_json_schema import schema_of
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}").fullmatch
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII).fullmatch
 _NO_ARGUMENTS = {"type": "object", "properties": {}}
-_TYPES = {"dict": "object", "float": "number", "double": "number", "tuple": "array", "any": None}
-"""Names of types that collections of tools use besides those of JSON Schema."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,47 +117,7 @@ def _described(given: Any, pointer: str, strict: bool) -> Tool:
     if not isinstance(parameters, Mapping):
         raise FormatError("parameters are a JSON Schema, an object", pointer=place)
     closed = strict and known.get("strict") is not False
-    return Tool(name, _known(parameters, closed), place)
-
-
-def _known(schema: Any, closed: bool) -> Any:
-    """`_read` of a whole schema, which most turns of a conversation ask for again."""
-    try:
-        text = marshal.dumps(schema, 0)  # unlike JSON, it tells tuples from lists, and 1 from "1" where it is a key
-    except ValueError:
-        return _read(schema, closed, True)
-    # Made anew every time: tools of equal schemas are told apart by the objects.
-    return marshal.loads(_READ.get((text, closed), lambda: marshal.dumps(_read(marshal.loads(text), closed, True), 0)))
-
-
-_READ: SizedMemo[bytes] = SizedMemo(4 << 20, len)
-"""The schemas that were read last."""
-
-
-def _read(schema: Any, closed: bool, is_schema: bool) -> Any:
-    """A schema with other names of types replaced, its objects closed."""
-    if isinstance(schema, list):
-        return [_read(part, closed, is_schema) for part in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    if not is_schema:  # names of properties
-        return {name: _read(part, closed, True) for name, part in schema.items()}
-    out = {
-        key: part if key in _DATA else _read(part, closed, key not in _NAMES) for key, part in schema.items()
-    }
-    kind = out.get("type")
-    if isinstance(kind, str) and kind in _TYPES:
-        out["type"] = _TYPES[kind]
-        if out["type"] is None:
-            del out["type"]
-    combined = any(key in out for key in ("allOf", "anyOf", "oneOf", "$ref", "if", "unevaluatedProperties", "patternProperties"))
-    if closed and not combined and isinstance(out.get("properties"), dict):
-        out.setdefault("additionalProperties", False)
-    return out
-
-
-_DATA = frozenset({"enum", "const", "default", "examples", "required"})
-_NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+    return Tool(name, enforced(parameters, closed), place)
 
 
 def chosen(choice: Any, tools: dict[str, Tool]) -> tuple[str, dict[str, Tool]]:
