@@ -32,6 +32,10 @@ _CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11, "0": 0}
 _BRACES = re.compile(r"\{(\d+)(?:(,)(\d*))?\}", re.ASCII).match
 
 
+_IS_CONDITION = re.compile(r"[$^]|\\[bB]|\(\?<[=!]").match
+"""Before what is repeated: conditions, but for lookahead, are so in a group only."""
+
+
 _MAX_DEPTH = 100
 
 
@@ -79,7 +83,7 @@ class _Reader:
             item = self._item()
             bounds = self._quantifier()
             if bounds is not None:
-                if isinstance(item, Anchor) or (isinstance(item, Look) and item.behind):
+                if _IS_CONDITION(self._text, begin):
                     self._wrong("nothing to repeat before this quantifier", begin)
                 item = Repeat(item, *bounds, begin, self._at)
                 if self._quantifier() is not None:
@@ -121,12 +125,15 @@ class _Reader:
         if c == "\\":
             if self._peek() and self._peek() in "bB":
                 self._at += 1
-                return Anchor("word boundary" if self._text[start + 1] == "b" else "no word boundary", _WORD, start, self._at)
+                boundary = Anchor("word boundary", _WORD, start, self._at)
+                if self._text[start + 1] == "b":
+                    return boundary
+                return Look(boundary, False, True, start, self._at)  # unlike Python's, in the empty text, too
             members = self._escape(start)
             if is_surrogate(_only(members) or 0):
                 self._refuse("a surrogate code point is not a character and has no UTF-8 form", start)
             return Chars(members, start, self._at)
-        if c in "*+?":
+        if c in "*+?" or (c == "{" and _BRACES(self._text, start)):
             self._wrong("nothing to repeat before this quantifier", start, fix=rf"Write \{c} for the character itself.")
         return self._character(ord(c), start)
 
@@ -178,6 +185,9 @@ class _Reader:
         if c == "c" and re.match("[A-Za-z]", self._peek()):
             self._at += 1
             return single(ord(self._text[self._at - 1]) % 32)
+        if c == "c":
+            what = r"\c without a letter stands for a backslash, or is an error"
+            self._refuse(what, start, fix=r"Write \\c for both characters.")
         if c == "u":
             return single(self._unicode(start))
         if c in "AZzGQEaeU":
