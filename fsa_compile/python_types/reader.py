@@ -124,6 +124,9 @@ class Reader:
         if hasattr(T, "__value__") or hasattr(origin, "__value__"):
             return self._alias(T, origin, args, place, scope, marks)
         plain = self._plain(T, place)
+        if isinstance(plain, shapes.Text):
+            given = {mark.name for mark in marks}
+            marks += tuple([mark for mark in scope.texts if mark.name not in given])
         if plain is not None:
             return constrained(plain, marks, place)
         container = self._container(T, origin or T, args, place, scope) if isinstance(T, collections.abc.Hashable) else None
@@ -157,7 +160,7 @@ class Reader:
         if marks or isinstance(found, (type, str)):
             return self.read(found, place, scope, marks)
         name = T if isinstance(T, str) else T.__forward_arg__
-        return self.defined(("alias", found, *scope.variables.values()), name, lambda: self.read(found, name, scope))
+        return self.defined(("alias", found, *scope.variables.values(), scope.texts), name, lambda: self.read(found, name, scope))
 
     def _resolved(self, T: str | typing.ForwardRef, place: str, scope: Scope) -> Any:
         text = T if isinstance(T, str) else T.__forward_arg__
@@ -175,8 +178,12 @@ class Reader:
 
     def _union(self, members: tuple[Any, ...], place: str, scope: Scope, marks: tuple[Condition, ...]) -> Shape:
         found: list[Shape] = []
+        nothing = (None, type(None))
+        several = sum(member not in nothing for member in members) > 1
         for member in members:
-            shape = self.read(member, place, scope, () if member is None or member is type(None) else marks)
+            shape = self.read(member, place, scope, () if member in nothing else marks)
+            if isinstance(shape, shapes.Text) and marks and several:  # these do not take the place of the config's
+                shape = constrained(shape, scope.texts, place)
             found += shape.members if isinstance(shape, shapes.Either) else (shape,)
         return shapes.Either(tuple(dict.fromkeys(found))) if len(found) > 1 else found[0]
 
@@ -188,11 +195,11 @@ class Reader:
         module = sys.modules.get(alias.__module__)
         names = {**(vars(module) if module else {}), **self.namespace}
         variables = dict(zip(alias.__type_params__, [substituted(x, scope) for x in args]))
-        inner = Scope(names, variables)
+        inner = Scope(names, variables, scope.texts)
         if marks:
             return self.read(alias.__value__, place, inner, marks)
         name = type_name(T)
-        return self.defined((alias, *variables.values()), name, lambda: self.read(alias.__value__, name, inner))
+        return self.defined((alias, *variables.values(), scope.texts), name, lambda: self.read(alias.__value__, name, inner))
 
     def _plain(self, T: Any, place: str) -> Shape | None:
         if T is None or T is type(None):

@@ -35,11 +35,30 @@ def read(reader: TypeReader, T: Any, origin: Any, args: tuple[Any, ...], scope: 
     given = tuple([substituted(x, scope) for x in args])
     variables = dict(zip(getattr(cls, "__type_params__", ()) or getattr(cls, "__parameters__", ()), given))
     module = sys.modules.get(cls.__module__)
-    inner = Scope({**(vars(module) if module else {}), cls.__name__: cls, **reader.namespace}, variables)
     name = cls.__name__ + (f"[{', '.join(getattr(x, '__name__', str(x)) for x in given)}]" if given else "")
+    texts = _conditions_of_texts(cls, name, scope)
+    inner = Scope({**(vars(module) if module else {}), cls.__name__: cls, **reader.namespace}, variables, texts)
     if tag is None:
-        return reader.defined((cls, *given), name, lambda: make(reader, cls, name, inner))
-    return reader.defined((cls, *given, "tag", tag), name, lambda: _tagged(make(reader, cls, name, inner), tag))
+        return reader.defined((cls, *given, texts), name, lambda: make(reader, cls, name, inner))
+    return reader.defined((cls, *given, texts, "tag", tag), name, lambda: _tagged(make(reader, cls, name, inner), tag))
+
+
+def _conditions_of_texts(cls: type, name: str, scope: Scope) -> tuple[Condition, ...]:
+    """Lengths that a config asks of every str: that of the class, or where it has none of its own, that around it."""
+    config = _config(cls)
+    for option in _CONFIG_OF_TEXT:
+        if config.get(option):
+            raise UnsupportedTypeError(
+                f"{option} changes a string after its conditions were checked", place=name, fix="Remove it from the config."
+            )
+    if not config and not hasattr(cls, "__pydantic_fields__"):
+        return scope.texts
+    lengths = (("min_length", config.get("str_min_length") or None), ("max_length", config.get("str_max_length")))
+    return tuple([Condition(kind, length) for kind, length in lengths if length is not None])
+
+
+def _config(cls: Any) -> dict[str, Any]:
+    return dict(getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None) or {})
 
 
 def _tagged(shape: Shape, tag: str) -> Shape:
@@ -100,8 +119,8 @@ def _dataclass(reader: TypeReader, cls: Any, name: str, scope: Scope) -> Shape:
 
 
 def _pydantic(reader: TypeReader, cls: Any, name: str, scope: Scope) -> Shape:
-    config = _checked_config(reader, cls, name)
-    fields_of = cls.__pydantic_fields__
+    _check_code(reader, cls, name)
+    config, fields_of = _config(cls), cls.__pydantic_fields__
     if any(_unresolved(f.annotation) for f in fields_of.values()):
         rebuild = getattr(cls, "model_rebuild", None)
         if rebuild is not None:
@@ -112,8 +131,7 @@ def _pydantic(reader: TypeReader, cls: Any, name: str, scope: Scope) -> Shape:
         place = name if field_name == "root" else f"{name}.{field_name}"
         if getattr(field, "init", None) is False:
             continue
-        marks = (*conditions([field], place, reader.allow_code), *_of_config(config, field, place))
-        shape = reader.read(field.annotation, place, scope, marks)
+        shape = reader.read(field.annotation, place, scope, tuple(conditions([field], place, reader.allow_code)))
         fields.append(Field(field_name, _alias(field, field_name, config, place), shape, field.is_required()))
     if _is_root_model(cls):
         return Wrapped(cls, fields[0].shape, lambda value: cls.model_validate(value))
@@ -132,15 +150,10 @@ def _unresolved(annotation: Any) -> bool:
 _CONFIG_OF_TEXT = ("str_strip_whitespace", "str_to_lower", "str_to_upper")
 
 
-def _checked_config(reader: TypeReader, cls: Any, name: str) -> dict[str, Any]:
-    config = dict(getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None) or {})
-    for option in _CONFIG_OF_TEXT:
-        if config.get(option):
-            raise UnsupportedTypeError(
-                f"{option} changes a string after its conditions were checked", place=name, fix="Remove it from the config."
-            )
+def _check_code(reader: TypeReader, cls: Any, name: str) -> None:
+    """Raises where a class has validators."""
     if reader.allow_code:
-        return config
+        return
     decorators = cls.__pydantic_decorators__
     for kind in ("validators", "field_validators", "root_validators", "model_validators"):
         for function in getattr(decorators, kind, {}):
@@ -151,19 +164,6 @@ def _checked_config(reader: TypeReader, cls: Any, name: str) -> dict[str, Any]:
         raise UnsupportedTypeError("model_post_init is code, which may refuse values", place=name, fix=_CODE)
     if hasattr(cls, "__post_init__"):
         raise UnsupportedTypeError("__post_init__ is code, which may refuse values", place=name, fix=_CODE)
-    return config
-
-
-def _of_config(config: dict[str, Any], field: Any, place: str) -> list[Condition]:
-    """Lengths that a config asks of every str."""
-    if field.annotation is not str:
-        return []
-    out = []
-    if config.get("str_min_length"):
-        out.append(Condition("min_length", config["str_min_length"]))
-    if config.get("str_max_length") is not None:
-        out.append(Condition("max_length", config["str_max_length"]))
-    return out
 
 
 def _alias(field: Any, name: str, config: dict[str, Any], place: str) -> str:

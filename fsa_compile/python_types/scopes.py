@@ -16,10 +16,17 @@ _ANNOTATION = CompileLimits(max_values=20_000)
 
 
 class Scope(NamedTuple):
-    """What names and type variables mean in some place. `names`: for forward references. `variables`: types by type variable."""
+    """What names and type variables mean in some place.
+
+    Attributes:
+      names: for forward references.
+      variables: types by type variable.
+      texts: conditions of every str that has none of the same name, from the config of the class around it.
+    """
 
     names: dict[str, Any]
     variables: dict[Any, Any]
+    texts: tuple[Condition, ...] = ()
 
 
 class TypeReader(Protocol):

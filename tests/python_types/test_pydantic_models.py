@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import enum
 import functools
 import uuid
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, TypeVar
 
 import pytest
 
 pydantic = pytest.importorskip("pydantic")
 
 import annotated_types as at  # noqa: E402
+import typing_extensions  # noqa: E402
 from oracles.toy import every_byte  # noqa: E402
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, RootModel, StringConstraints, TypeAdapter, field_validator  # noqa: E402
 from python_types.walks import random_text  # noqa: E402
@@ -144,6 +146,61 @@ class Checked(BaseModel):
         if value % 2:
             raise ValueError("odd")
         return value
+
+
+class Keyed(typing_extensions.TypedDict):
+    b: str
+
+
+class Short(typing_extensions.TypedDict):
+    __pydantic_config__ = ConfigDict(str_min_length=5)
+    b: str
+
+
+@dataclasses.dataclass
+class Plain:
+    b: str
+
+
+class Own(BaseModel):
+    b: str
+    plain: Plain | None = None
+
+
+class Row(NamedTuple):
+    b: str
+
+
+Name = NewType("Name", str)
+Names = typing_extensions.TypeAliasType("Names", list[str])
+LONG = Annotated[str, Field(max_length=6)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        str, list[str], str | None, LONG, list[LONG], LONG | None, Annotated[str | None, Field(max_length=6)], Annotated[str | list[str], Field(max_length=6)], Name,
+        Names, dict[str, None], Annotated[str, Field(min_length=1)], Annotated[str, Field(pattern="^1")], tuple[str, ...], Keyed, Short, Plain, Own, Row, Any, list,
+        Literal["12345"], dict, tuple[Plain, Own],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_lengths_of_a_config(made):
+    """They hold for every str in the model that says nothing of its own, but not in classes with configs of their own."""
+    record = pydantic.create_model("Made", __config__=ConfigDict(str_max_length=4), x=made)
+    limits = CompileLimits()
+    found = machine_of_type(shape_of(record), "json", None, limits, Deadline(limits))
+    accepted = 0
+    for form in ("%s", "[%s]", '{"b": %s}', "{%s: null}", '[{"b": %s}, {"b": "1"}]', '[{"b": "1"}, {"b": %s}]', '[{"b": "1"}, {"b": "1", "plain": {"b": %s}}]'):
+        for word in ('"1"', '"12345"', '"1234567"'):
+            text = '{"x": ' + form.replace("%s", word) + "}"
+            if found.accepts(text.encode()):
+                accepted += 1
+                record.model_validate_json(text)
+            elif made is not Row:  # which pydantic reads from an object, too
+                with pytest.raises(pydantic.ValidationError):
+                    record.model_validate_json(text)
+    assert accepted
 
 
 def test_validators_are_refused_or_run():
