@@ -22,11 +22,13 @@ from jax_decode.canvas.canvas_tables import BLOCK, START, CanvasTables
 from jax_decode.canvas.semiring import LOG, MAX, Semiring, SetWeights, backward, forward, label_weights, set_weights, through
 from jax_decode.errors import CallError, DecodeError, named_arguments
 from jax_decode.kernels.noise import gumbel
-from jax_decode.kernels.planes import NEVER, finite
-from jax_decode.step.argument_checks import check_among, kind_of, numbers_of
+from jax_decode.kernels.planes import LOWEST, NEVER, clean, finite, log_shares, scaled
+from jax_decode.step.argument_checks import check_among, first_outside, is_floats, kind_of, numbers_of
 
 _BYTES_AT_ONCE = 1 << 28
 """Log-probabilities of the rows that are worked on together; temporaries are a few times as large."""
+_MOST = 1e30
+"""Log-probabilities are clamped to these: sums of finite ones stay finite, so that no text counts as impossible that is not."""
 _KINDS = _EDGE, _TERM, _CLASS, _PART, _TOKEN = tuple(range(5))
 """Kinds of draws at a position."""
 
@@ -35,7 +37,7 @@ class Filled(NamedTuple):
     """Canvases that a constraint allows.
 
     Attributes:
-      tokens: int32[B, L], -1 throughout a row without any such canvas.
+      tokens: int32[B, L], -1 throughout a row without any such canvas, or whose canvases all have probability 0.
       logprob: float32[B], sum of the log-probabilities of the tokens that were not fixed.
       log_mass: float32[B], log-probability of the constraint, -inf where nothing is allowed; of `most_probable`, of its text.
       state: int32[B], where the text stands behind the canvas: what the next block begins with. 0 is dead.
@@ -77,7 +79,7 @@ def most_probable(tables: CanvasTables, logprobs: jax.Array, **asked: Any) -> Fi
     Args:
       tables: from `to_canvas`.
       logprobs: float[B, L, V'], log-probabilities of every position, V' at least the vocabulary's size; further ids are not
-        allowed. NaN counts as -inf.
+        allowed. NaN counts as -inf; numbers are clamped to ±1e30. Sums are float32: those near -1e6 are exact to 0.1.
       fixed: int32[B, L], tokens that are settled, -1 elsewhere; default: none.
       which: int32[B], the constraint of each row; default: 0.
       state: int32[B], where the text of each row stands before the canvas: `Filled.state` of the block before it, or 1 for the
@@ -132,18 +134,22 @@ def read(
 ) -> Row:
     """Arguments of all rows, checked for shapes and dtypes."""
     check_canvas(tables)
-    if not hasattr(logprobs, "dtype") or not jnp.issubdtype(logprobs.dtype, jnp.floating) or logprobs.ndim != 3:
+    if not is_floats(logprobs, 3):
         raise DecodeError("the log-probabilities are no floating numbers of shape [B, L, V]", fix="Pass log_softmax(logits).")
     rows, length, width = logprobs.shape
     if width < tables.vocab_size:
         what = f"there are {width:,} log-probabilities per position, the constraint's vocabulary has {tables.vocab_size:,} ids"
         raise DecodeError(what, fix="Compile for the tokenizer of this model.")
 
-    def integers(name: str, value: Any, default: int, shape: tuple[int, ...]) -> jax.Array:
+    def integers(
+        name: str, value: Any, default: int, shape: tuple[int, ...], count: int | None = None, told: str = ""
+    ) -> jax.Array:
         what, fix = f"{name} is {kind_of(value)}", f"Pass int32{list(shape)}."
         value = numbers_of(default if value is None else value, what, fix)
         if np.shape(value) not in ((), shape):
             raise DecodeError(what, fix=fix)
+        if count is not None and (wrong := first_outside(value, 0, count)) is not None:
+            raise DecodeError(f"{name} is {wrong}", fix=f"Give numbers from 0 to {count - 1:,}: {told}.")
         return jnp.broadcast_to(jnp.asarray(value, jnp.int32), shape)
 
     if keys is None:
@@ -156,8 +162,8 @@ def read(
         logprobs,
         integers("fixed", fixed, -1, (rows, length)),
         integers("which", which, 0, (rows,)),
-        integers("state", state, START, (rows,)),
-        integers("remaining", remaining, 0, (rows,)),
+        integers("state", state, START, (rows,), tables.distance.shape[1], "Filled.state of the same tables, or 1 for the start"),
+        integers("remaining", remaining, 0, (rows,), 1 << 30, "how many tokens may follow"),
         keys,
     )
 
@@ -175,6 +181,14 @@ def check_which(tables: CanvasTables, which: Any) -> None:
     check_among(0 if which is None else which, len(tables.start), "which", 0, "in the order of to_canvas")
 
 
+def distributions(logits: jax.Array, inverse: jax.Array | None = None) -> jax.Array:
+    """Log-probabilities of a model's logits, float32[B, L, V'], at an inverse temperature (None: 1).
+
+    Where a logit is -inf or NaN the token is improbable, yet allowed. NaN throughout a position of which no logit is a number.
+    """
+    return jnp.maximum(log_shares(scaled(clean(logits), inverse)), LOWEST)
+
+
 def by_row(function: Callable[..., Any], tables: CanvasTables, rows: Row, *more: jax.Array | None) -> Any:
     """`function(tables, row, *more)` of every row, of as many at once as memory allows."""
     _, length, width = rows.logprobs.shape
@@ -185,7 +199,7 @@ def by_row(function: Callable[..., Any], tables: CanvasTables, rows: Row, *more:
         own = jax.tree.map(lambda table: table[0 if len(table) == 1 else row.which], tables)
         x = row.logprobs.astype(jnp.float32)
         token = jnp.arange(width, dtype=jnp.int32)[None, :]
-        x = jnp.where(jnp.isnan(x) | (token >= tables.vocab_size), NEVER, x)
+        x = jnp.where((x > NEVER) & (token < tables.vocab_size), jnp.clip(x, -_MOST, _MOST), NEVER)  # of NaN this is false
         fixed = row.fixed[:, None]
         x = jnp.where(fixed < 0, x, jnp.where(token == fixed, 0.0, NEVER))
         state = jnp.where(row.state == START, own.start, row.state)
@@ -237,7 +251,7 @@ def _marginals(tables: CanvasTables, rows: Row) -> Marginals:
         out = jnp.full_like(x, NEVER).at[:, : tables.vocab_size].set(of_class[tables.token_class].T)
         wide = out.at[:, tables.arc_token].get(mode="fill", fill_value=NEVER)
         out = out.at[:, tables.arc_token].set(jnp.logaddexp(wide, listed.T), mode="drop")
-        return Marginals(jnp.where(out > NEVER, out + x, NEVER), ways[0][row.state])
+        return Marginals(jnp.where(out > NEVER, jnp.minimum(out + x, 0.0), NEVER), ways[0][row.state])
 
     return by_row(one, tables, rows)
 
@@ -262,7 +276,7 @@ def fill_with_confidence(tables: CanvasTables, row: Row) -> tuple[Filled, jax.Ar
     token, position = jnp.maximum(filled.tokens, 0), jnp.arange(len(filled.tokens))
     ahead = forward(LOG, tables, weights.labels, row.state) - finite(ways[0][row.state])
     rest = through(LOG, tables, label_weights(LOG, tables, _values_of(tables, token)), ahead, ways[1])
-    return filled, jnp.where(rest > NEVER, rest + row.logprobs[position, token], NEVER)
+    return filled, jnp.where(rest > NEVER, jnp.minimum(rest + row.logprobs[position, token], 0.0), NEVER)
 
 
 def _values_of(tables: CanvasTables, token: jax.Array) -> jax.Array:

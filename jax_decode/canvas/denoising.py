@@ -26,7 +26,8 @@ class Denoised:
     """Canvases that a model filled.
 
     Attributes:
-      tokens: int32[B, L]; -1 throughout a row whose constraint no canvas of this length keeps.
+      tokens: int32[B, L]; -1 throughout a row whose constraint no canvas of this length keeps, or for which the model gave a
+        position no number. A single logit that is -inf or NaN makes its token improbable, not impossible.
       settled: int32[B, L], the step in which each position was settled, counted from 0: for pictures.
       log_weights: float32[B, N], log-weights of all draws of each row. The mean weight is an unbiased estimate of the probability
         that the model's own sampler keeps to the constraint. -inf where there is no canvas, 0 without a constraint.

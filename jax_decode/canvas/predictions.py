@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_decode.canvas.canvas import by_row, check_canvas, check_which, fill, read
+from jax_decode.canvas.canvas import by_row, check_canvas, check_which, distributions, fill, read
 from jax_decode.canvas.canvas_tables import CanvasTables
 from jax_decode.errors import DecodeError, is_number, is_whole, shown
 from jax_decode.kernels.noise import key_words
@@ -66,7 +66,7 @@ class ConstrainedPredictions:
             what = f"a text of the constraint has at least {least} tokens, and the canvas {length}"
             raise DecodeError(what, fix="Give the sampler a longer canvas_length.")
         drawn, renoised = jax.random.split(rng)
-        x = jax.nn.log_softmax(denoiser_logits.astype(jnp.float32))
+        x = distributions(denoiser_logits)
         asked = read(self.tables, x, key_words(jax.random.split(drawn, rows)), which=jnp.int32(self.which))
         filled = by_row(functools.partial(fill, True), self.tables, asked)
         entropy = -(jnp.exp(x) * finite(x)).sum(2)

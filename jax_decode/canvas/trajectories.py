@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.canvas.canvas import by_row, fill_and_settle, read
+from jax_decode.canvas.canvas import by_row, distributions, fill_and_settle, read
 from jax_decode.canvas.canvas_tables import BLOCK, CanvasTables
 from jax_decode.kernels.noise import gumbel, threefry
 from jax_decode.kernels.planes import NEVER, finite, log_sum
@@ -56,7 +56,7 @@ class Trajectories(NamedTuple):
     Attributes:
       canvas: int32[B, L], the mask's id where nothing is settled.
       settled: int32[B, L], the step in which a position was settled, or -1.
-      state: int32[B], where the text stands before the block; 0 if it cannot be completed.
+      state: int32[B], where the text stands before the block; 0 if it cannot be completed, or the model gave no number.
       free: bool[B], whether the model's own sampler draws it.
       log_ratio: float32[B], its log-probability by the model's own sampler less that by draws inside the constraint, since the
         group was resampled.
@@ -99,7 +99,8 @@ def trajectories(
         cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=block, axis=1)
         paste = functools.partial(jax.lax.dynamic_update_slice_in_dim, start_index=first, axis=1)
         logits = cut(denoiser(prompts, p.canvas)).astype(jnp.float32).at[..., denoiser.mask_id].set(NEVER)
-        x = jax.nn.log_softmax(logits / way.temperature)
+        x = distributions(logits, 1 / way.temperature).at[..., denoiser.mask_id].set(NEVER)
+        p = p._replace(state=jnp.where(jnp.isnan(x).any((1, 2)), 0, p.state))
         now, known = cut(p.canvas), cut(p.settled) >= 0
         words = threefry(key, jnp.full(len(x), at, jnp.uint32), jnp.arange(2, dtype=jnp.uint32)[None, :])
         wanted = block * (at % steps + 1) // steps  # of this block, by the end of this step
@@ -111,7 +112,7 @@ def trajectories(
             given = None if draws == 1 else jnp.where(p.free[:, None], drawn(x, words, fixed), -1)
             (tokens, _, mass, behind), after = by_row(fill_and_settle, tables, rows, settle | known, given)
             p = p._replace(
-                state=jnp.where(after > NEVER, jnp.where(at % steps == steps - 1, behind, p.state), 0),
+                state=jnp.where((after > NEVER) & (p.state > 0), jnp.where(at % steps == steps - 1, behind, p.state), 0),
                 log_ratio=p.log_ratio + finite(mass) - finite(after),
             )
         canvas, settled = (jnp.where(settle, new, cut(old)) for new, old in ((tokens, p.canvas), (at, p.settled)))

@@ -59,9 +59,8 @@ def check_rows(state: Any, where: str, *, beyond: bool = False, **rows: Any) -> 
         numbers_of(value, f"{where}: {name} is no row's number, and no numbers of rows")
         if np.ndim(value) > 1:
             raise DecodeError(f"{where}: {name} has shape {tuple(np.shape(value))}", fix="Pass one row's number, or int32[n].")
-        known = _known(value)
-        if known is not None and (wrong := (known < 0) | ((known >= count) & (not beyond))).any():
-            what = f"{where}: {name} is {int(known[wrong].ravel()[0])}, and the state has {count} row{'s' * (count != 1)}"
+        if (wrong := first_outside(value, 0, 2**31 if beyond else count)) is not None:
+            what = f"{where}: {name} is {wrong}, and the state has {count} row{'s' * (count != 1)}"
             raise DecodeError(what, fix=f"Count rows from 0 to {count - 1}.")
 
 
@@ -137,18 +136,23 @@ def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids:
     count = _known(tables.num_constraints)
     if count is not None:
         check_among(which, int(count), where, -1, "in the order of to_device; -1 for no constraint")
-    most = _known(limits)
-    if most is not None and (most < 0).any():
-        raise DecodeError(f"{where}: a limit is {int(most.min())}", fix="Give tokens from 0 up, the stop token included.")
+    if (wrong := first_outside(limits, 0, 2**31)) is not None:
+        raise DecodeError(f"{where}: a limit is {wrong}", fix="Give tokens from 0 up, the stop token included.")
     return jnp.asarray(which, jnp.int32)
 
 
 def check_among(which: Any, count: int, where: str, least: int, told: str) -> None:
     """Raises `DecodeError` for indices of constraints, as far as they are known, that are not from `least` to `count` - 1."""
-    index = _known(which)
-    if index is not None and (wrong := (index < least) | (index >= count)).any():
-        what = f"{where}: there is no constraint {int(index[wrong].ravel()[0])} among {count}"
+    if (wrong := first_outside(which, least, count)) is not None:
+        what = f"{where}: there is no constraint {wrong} among {count}"
         raise DecodeError(what, fix=f"Give indices from 0 to {count - 1}, {told}.")
+
+
+def first_outside(value: Any, least: int, count: int) -> int | None:
+    """The first of some numbers that is not from `least` to `count` - 1; None where there is none, or they are not known now."""
+    known = _known(value)
+    wrong = None if known is None else (known < least) | (known >= count)
+    return None if known is None or not np.any(wrong) else int(known[wrong].ravel()[0])
 
 
 def check_room(rows: int, max_depth: Any, max_tokens: Any) -> None:
@@ -156,6 +160,8 @@ def check_room(rows: int, max_depth: Any, max_tokens: Any) -> None:
     numbers_of(max_depth, "init_state: max_depth is no whole number")
     if np.shape(max_depth) not in ((), (rows,)):
         raise DecodeError(f"init_state: max_depth has shape {np.shape(max_depth)}", fix=f"Pass one number, or int32[{rows}].")
+    if (wrong := first_outside(max_depth, 0, 2**31)) is not None:
+        raise DecodeError(f"init_state: max_depth is {wrong}", fix="Give stack cells from 0 up.")
     if max_tokens is not None and not is_whole(max_tokens, 0):
         raise DecodeError(f"init_state: max_tokens is {shown(max_tokens)}", fix="Give a whole number; it is static.")
 
@@ -176,6 +182,15 @@ def numbers_of(value: Any, what: str, fix: str = "Pass int32.") -> Any:
     if not fits:
         raise DecodeError(what, fix=fix)
     return value
+
+
+def is_floats(value: Any, axes: int) -> bool:
+    """Whether something is an array of floating numbers with so many axes."""
+    return _is_array(value) and jnp.issubdtype(value.dtype, jnp.floating) and len(value.shape) == axes
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "shape")
 
 
 def _rows_of(which: Any) -> int:
@@ -202,6 +217,6 @@ def _known(value: Any) -> Any:
 
 def kind_of(value: Any) -> str:
     """Dtype and shape of an array, else the type."""
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
+    if _is_array(value):
         return f"{value.dtype}{list(value.shape)}"
     return f"a {type(value).__name__}"
