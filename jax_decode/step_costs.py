@@ -191,7 +191,7 @@ def _check(tables: ConstraintTables, batch_size: int, width: int, sampler: Any, 
 
 def _floating(dtype: Any) -> Any:
     try:
-        kind = np.dtype(dtype)
+        kind = np.dtype(bool if dtype is None else dtype)  # None would be float64
     except (TypeError, ValueError):
         kind = np.dtype(bool)
     if not jnp.issubdtype(kind, jnp.floating):

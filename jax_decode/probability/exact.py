@@ -135,12 +135,12 @@ def generate_exact(
     if memory is not None and not _same(memory, asked):
         what = "the memory is of other prompts, constraints or limits"
         raise DecodeError(what, fix="Pass the memory of a call with the same ones, or leave it out.")
+    words = key_words(inputs.read_keys(key, request.num_prompts, each))
     learns = method.nodes > 0
     flags = (np.bool_(flag) for flag in (learns, method.reject, method.scout and learns, always_stop))
     rules = jax.device_put(Rules(np.int32(wanted), np.int32(most), *flags))
     size = max(method.nodes, request.num_prompts)
     envelope = memory.envelope if memory else _first(first_state(request, 1, rules.always_stop), request.steps, size)
-    words = key_words(inputs.read_keys(key, request.num_prompts, each))
     room = inputs.bucket(wanted, least=16)
     out = run_rounds(decoder, tables, rules, words, placed_like(envelope, decoder), request.batch(), room=room)
     return _result(request, out, wanted, room, Memory(envelope=out.envelope, asked=asked))

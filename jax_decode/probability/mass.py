@@ -131,6 +131,9 @@ def exact_or_samples(
       DecodeError: an argument is wrong, or there are too many sequences and no key.
     """
     samples = read_positive(samples, "samples")
+    size = min(samples, BATCH)
+    if key is not None:
+        key = inputs.checked_key(key, request.num_prompts, size)
     found = (
         enumerated(decoder, request, always_stop=always_stop, max_prefixes=max_prefixes, ignore_below=ignore_below)
         if not is_whole(max_prefixes, 0, 0)
@@ -143,7 +146,6 @@ def exact_or_samples(
             f"the constraint has too many token sequences to enumerate (max_prefixes={max_prefixes:,})",
             fix="Pass key=jax.random.key(seed) for importance sampling, give ignore_below=1e-9, or raise max_prefixes.",
         )
-    size = min(samples, BATCH)
     keys = _split(key, request.num_prompts, size, -(-samples // size))
     return [weighted(decoder, request, one, size, 0.0, Masked(), always_stop=always_stop) for one in keys]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding.requests import Asked, read_request
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, checked_flag, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.mass import exact_or_samples
 from jax_decode.probability.scoring import scored
@@ -90,11 +90,12 @@ def score_texts(
     count, longest = len(constraints), max(max(len(text.encode()) for text in texts), 1)
     each = Asked(longest, list(range(count)), stop_ids, bos_id, max_depth)
     lattices = read_constrained(decoder, [prompt] * count, to_device(constraints), each)
+    asked = each._replace(max_new_tokens=longest + 1, constraint=constraint)
+    request = read_request(decoder, [prompt], tables, asked, least_steps=16, allow_truncation=True)
+    always_stop = checked_flag(always_stop, "always_stop")
     found = exact_or_samples(
         decoder, lattices, key=key, samples=samples, always_stop=False, max_prefixes=max_prefixes, ignore_below=ignore_below
     )
-    asked = each._replace(max_new_tokens=longest + 1, constraint=constraint)
-    request = read_request(decoder, [prompt], tables, asked, least_steps=16, allow_truncation=True)
     rows, owner, proposed = _rows(found, count)
     raw, local = (x - proposed for x in _totals(decoder, request, rows, always_stop))
     return _summed(list(texts), found, owner, raw, local)

@@ -12,7 +12,7 @@ import numpy as np
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.planes import NEVER
-from jax_decode.step.argument_checks import check_tables, numbers_of
+from jax_decode.step.argument_checks import check_tables, is_floats, numbers_of
 from jax_decode.step.masking import mask
 from jax_decode.step.state import MAX_DEPTH, ConstraintState, init_state
 from jax_decode.step.transition import advance
@@ -64,7 +64,7 @@ def token_logprobs(
       DecodeError: a shape or dtype is wrong.
     """
     check_tables(tables, "token_logprobs")
-    if not hasattr(logits, "dtype") or not jnp.issubdtype(logits.dtype, jnp.floating) or logits.ndim != 3:
+    if not is_floats(logits, 3):
         raise DecodeError("the logits are no floating numbers of shape [B, T, V]", fix="Pass those of the model, [B, T, V].")
     rows, length, width = logits.shape
     tokens = jnp.asarray(numbers_of(tokens, "the tokens are no whole numbers"))

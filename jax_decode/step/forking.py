@@ -10,7 +10,7 @@ import numpy as np
 
 from fsa_compile.errors import shown
 from jax_decode.errors import DecodeError, is_whole, named_arguments
-from jax_decode.step.argument_checks import check_rows, check_state, numbers_of
+from jax_decode.step.argument_checks import check_rows, check_state, first_outside, numbers_of
 from jax_decode.step.state import ConstraintState, Position
 
 _SHARED = -1
@@ -49,6 +49,10 @@ def rewind(state: ConstraintState, position: Position) -> ConstraintState:
     check_state(None, state, "rewind")
     if not isinstance(position, Position):
         raise DecodeError(f"rewind: the position is a {type(position).__name__}", fix="Pass what state.position was.")
+    for name, own, given in zip(Position._fields, state.position, position):
+        if np.shape(given) != np.shape(own):
+            what = f"rewind: {name} has shape {np.shape(given)} in the position and {np.shape(own)} in the state"
+            raise DecodeError(what, fix="Pass an earlier position of the same rows.")
     return state.rewound(position)
 
 
@@ -65,7 +69,8 @@ def fork_cache(decoder: Any, cache: Any, parent: Any, *, length: int = 1) -> Any
       length: static; a number of slots that `decoder.init_cache` takes. Nothing is allocated.
 
     Raises:
-      DecodeError: which axis of a leaf holds the rows is not clear, or an argument is something else.
+      DecodeError: which axis of a leaf holds the rows is not clear, or an argument is something else; outside of `jax.jit` also
+        where there is no such row.
     """
     if not hasattr(decoder, "init_cache"):
         fix = "Pass the decoder that made the cache; see jax_decode.Decoder."
@@ -78,6 +83,10 @@ def fork_cache(decoder: Any, cache: Any, parent: Any, *, length: int = 1) -> Any
     own: Any = jax.tree.structure(axes)
     if jax.tree.structure(cache) != own:
         raise DecodeError("fork_cache: the cache is not one of the decoder's", fix="Pass what init_cache or apply returned.")
+    counts = [leaf.shape[axis] for leaf, axis in zip(jax.tree.leaves(cache), jax.tree.leaves(axes)) if axis != _SHARED]
+    if counts and (wrong := first_outside(parent, 0, min(counts))) is not None:
+        what = f"fork_cache: parent is {wrong}, and the cache has {min(counts)} row{'s' * (min(counts) != 1)}"
+        raise DecodeError(what, fix=f"Count rows from 0 to {min(counts) - 1}.")
     parent = jnp.asarray(parent, jnp.int32)
 
     def rows(leaf: jax.Array, axis: int) -> jax.Array:

@@ -21,6 +21,7 @@ STATE = jax_decode.init_state(TABLES, [0], [8])
 LOGITS, KEY = jnp.zeros((1, 257)), jax.random.key(0)
 WORDS = jax_decode.key_words(KEY[None])
 OUT = jax_decode.generate(DECODER, [1], TABLES, max_new_tokens=8, bos_id=False)
+CACHE = DECODER.init_cache(1, 4)
 POOL = jax_decode.ConstraintPool(VOCABULARY, profile="regular")
 CANVAS = canvas.to_canvas(CONSTRAINT)
 SHARES = jax.nn.log_softmax(jnp.zeros((1, 3, 257)))
@@ -40,6 +41,13 @@ class _Unregistered:
 
     def apply(self, *arguments, **options):
         raise NotImplementedError
+
+
+class _Fills:
+    mask_id = 1
+
+    def __call__(self, prompt, tokens):
+        return jnp.zeros((*tokens.shape, 257))
 
 
 class _Unhashable:
@@ -81,6 +89,7 @@ CALLS = {
     "move_row": (jax_decode.move_row, [STATE, 0, 0], {}),
     "swap_rows": (jax_decode.swap_rows, [STATE, 0, 0], {}),
     "fork": (jax_decode.fork, [STATE, [0]], {}),
+    "fork_cache": (jax_decode.fork_cache, [DECODER, CACHE, [0]], {"length": 4}),
     "rewind": (jax_decode.rewind, [STATE, STATE.position], {}),
     "TopK": (jax_decode.TopK, [3], {"temperature": 1.0}),
     "TopP": (jax_decode.TopP, [0.5], {"temperature": 1.0}),
@@ -117,12 +126,15 @@ LOOPS = {
     "log_mass": (jax_decode.log_mass, PROMPTED, {"samples": 8, "always_stop": True, "max_prefixes": 9, "ignore_below": 0.0} | DRAWN),
     "generate_smc": (jax_decode.generate_smc, PROMPTED, {"particles": 2, "resample_below": 0.5, "proposal": jax_decode.Masked(), "always_stop": True} | DRAWN),
     "generate_exact": (jax_decode.generate_exact, PROMPTED, {"method": jax_decode.Adaptive(), "memory": None, "rows": 4, "max_rounds": 9, "always_stop": True} | DRAWN),
+    "score_texts": (jax_decode.score_texts, [DECODER, [1], ["yes!"], VOCABULARY], {"tables": TABLES, "key": KEY, "samples": 8, "constraint": None, "stop_ids": None, "bos_id": False, "max_depth": 9, "always_stop": True, "max_prefixes": 9, "ignore_below": 0.0}),
+    "option_probabilities": (jax_decode.option_probabilities, [*PROMPTED, VOCABULARY], {"options": ["yes!"], "samples": 8, "always_stop": True, "max_prefixes": 9, "ignore_below": 0.0} | DRAWN),
+    "enumerate_sequences": (jax_decode.enumerate_sequences, PROMPTED, {"always_stop": True, "max_prefixes": 9, "ignore_below": 0.0} | ASKED),
     "score": (jax_decode.score, PROMPTED, {"tokens": [[1, 2]], "texts": None, "tokenizer": None, "always_stop": True, "max_new_tokens": 9, "bos_id": False}),
     "draft_then_constrain": (jax_decode.draft_then_constrain, PROMPTED, {"max_draft_tokens": 2, "bridge": [1], "draft_stop_ids": [2]} | DRAWN),
     "warm_up": (jax_decode.warm_up, [DECODER], {"profile": None, "batch": 1, "prompt": 4, "max_new_tokens": 4, "threads": 1, "quiet": True}),
     "step_report": (jax_decode.step_report, [TABLES], {"batch_size": 1, "logits_width": 257, "dtype": "float32", "max_depth": 9, "repeats": 1}),
     "Engine": (jax_decode.Engine, [DECODER, POOL], {"rows": 2, "max_prompt": 4, "max_new_tokens": 4, "steps": 2, "together": 1, "stop_ids": None, "max_depth": 9}),
-    "denoise": (canvas.denoise, [DECODER, [[1]], CANVAS], {"key": KEY, "length": 2, "steps": 1, "temperature": 1.0, "which": [0], "left_to_right": True}),
+    "denoise": (canvas.denoise, [_Fills(), [[1]], CANVAS], {"key": KEY, "length": 2, "steps": 1, "temperature": 1.0, "which": [0], "left_to_right": True}),
     "canvas": (canvas.most_probable, [CANVAS, SHARES], {"fixed": None, "which": None, "state": None, "remaining": 0}),
     "to_canvas": (canvas.to_canvas, [CONSTRAINT], {"max_depth": 4, "max_states": 99, "pad_ids": ()}),
     "load_programs": (jax_decode.load_programs, ["there/is/no/file"], {}),
@@ -158,6 +170,17 @@ def test_odd_arguments_of_loops(name, exhaustive, tmp_path, monkeypatch):
     for program in PROGRAMS:
         monkeypatch.setattr(f"jax_decode.{program}", not_run)
     check(name, *LOOPS[name], ODD + ODD_OBJECTS, 1 if exhaustive else 9)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, _, options) in LOOPS.items() if "key" in options])
+def test_a_wrong_key_is_told_before_anything_runs(name, monkeypatch):
+    """Also where no key would be needed, because all sequences are few."""
+    for program in PROGRAMS:
+        monkeypatch.setattr(f"jax_decode.{program}", not_run)
+    function, arguments, options = LOOPS[name]
+    for key in (5, "x", jnp.zeros(2), jax.random.split(KEY, 7), [KEY], np.zeros((1, 3), np.uint32)):
+        with pytest.raises(jax_decode.DecodeError, match="key"):
+            function(*arguments, **options | {"key": key})
 
 
 def check(name, function, arguments, options, odd, every):

@@ -80,6 +80,11 @@ MISTAKES = {
     "another cache": (lambda: jax_decode.fork_cache(DECODER, {}, ROWS), "not one of the decoder's"),
     "no rows of a cache": (lambda: jax_decode.fork_cache(DECODER, CACHE, None), "parent is no rows' numbers"),
     "no length of a cache": (lambda: jax_decode.fork_cache(DECODER, CACHE, ROWS, length=0), "the length is 0"),
+    "a row of a cache that is not there": (lambda: jax_decode.fork_cache(DECODER, CACHE, jnp.array([0, 2], jnp.int32)), "parent is 2, and the cache has 2 rows"),
+    "a row of a cache below the first": (lambda: jax_decode.fork_cache(DECODER, CACHE, jnp.array([-1], jnp.int32)), "parent is -1"),
+    "less than no stack": (lambda: jax_decode.init_state(NESTED, ROWS, 8, max_depth=-1), "max_depth is -1"),
+    "a position of other rows": (lambda: jax_decode.rewind(STATE, jax_decode.fork(STATE, [0]).position), r"node has shape \(1, 1\) in the position"),
+    "a position of other tables": (lambda: jax_decode.rewind(STATE, jax_decode.init_state(NESTED, ROWS, 8).position), r"top has shape \(2, 1\)"),
     "no size to warm up": (lambda: jax_decode.warm_up(DECODER, batch=None), "batch is None"),
     "a text as a size": (lambda: jax_decode.warm_up(DECODER, prompt="64"), "prompt is '64'"),
     "threads": (lambda: jax_decode.warm_up(DECODER, threads=0), "threads is 0"),
@@ -101,7 +106,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-OF_VALUES = {"an index out of range", "an index below -1", "a row to fork that is not there"}
+OF_VALUES = {"an index out of range", "an index below -1", "a row to fork that is not there", "a row of a cache that is not there", "a row of a cache below the first"}
 
 
 @pytest.mark.parametrize(
