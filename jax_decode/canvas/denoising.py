@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from jax_decode.canvas.canvas import by_row, check_canvas, check_which, fill_with_confidence, read
 from jax_decode.canvas.canvas_tables import CanvasTables
 from jax_decode.canvas.trajectories import Sizes, Way, drawn, trajectories
-from jax_decode.decoding.inputs import checked_key
+from jax_decode.decoding.inputs import check_pytree, checked_key
+from jax_decode.decoding.vocabularies import speller
 from jax_decode.errors import DecodeError, checked_flag, is_number, is_whole, named_arguments, shown
 from jax_decode.kernels.noise import key_words
 from jax_decode.sampling.samplers import check_number
-from jax_decode.step.argument_checks import kind_of, numbers_of
+from jax_decode.step.argument_checks import check_key_words, is_floats, kind_of, numbers_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +40,14 @@ class Denoised:
 
     def text(self, tokenizer: Any) -> list[str]:
         """The texts up to their stop ids; `tokenizer` is as in `Generation.text`."""
-        tokenizer = getattr(tokenizer, "vocabulary", tokenizer)
-        rows = []
+        tokenizer = speller(tokenizer, "")
+        if not hasattr(tokenizer, "stop_ids"):
+            what = f"a {type(tokenizer).__name__} has no 'stop_ids'"
+            raise DecodeError(what, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
+        size, rows = getattr(tokenizer, "size", None), []
         for row in self.tokens.tolist():
             end = next((i for i, token in enumerate(row) if token in tokenizer.stop_ids or token < 0), len(row))
-            rows.append(tokenizer.decode(row[:end]))
+            rows.append(tokenizer.decode([token for token in row[:end] if size is None or token < size]))
         return rows
 
 
@@ -125,6 +129,7 @@ def _check(denoiser: Any, counts: dict[str, Any], temperature: Any, resample_bel
     if not callable(denoiser) or not hasattr(denoiser, "mask_id"):
         fix = "Give a model with mask_id, called as denoiser(prompt, canvas)."
         raise DecodeError(f"a {type(denoiser).__name__} is no denoiser", fix=fix)
+    check_pytree(denoiser, f"the denoiser ({type(denoiser).__name__})")
     for name, value in counts.items():
         if not is_whole(value, 1):
             raise DecodeError(f"{name} is {shown(value)}", fix="Give a whole number of at least 1.")
@@ -158,7 +163,13 @@ def proposed(
       constraint; int32[B], the state behind the canvas.
     """
     if tables is None:
-        token = drawn(x, key, fixed)
+        if not is_floats(x, 3):
+            raise DecodeError(f"the log-probabilities are {kind_of(x)}", fix="Pass float32[B, L, V]: log_softmax(logits).")
+        check_key_words(key, len(x), "proposed")
+        what, fix = f"fixed is {kind_of(fixed)}", f"Pass int32{list(x.shape[:2])}, -1 where nothing is settled."
+        if np.shape(numbers_of(fixed, what, fix)) != x.shape[:2]:
+            raise DecodeError(what, fix=fix)
+        token = drawn(x, key, jnp.asarray(fixed, jnp.int32))
         return token, jnp.take_along_axis(x, token[..., None], 2)[..., 0], state
     rows = read(tables, x, key, fixed=fixed, which=which, state=state, remaining=remaining)
     filled, sure = by_row(fill_with_confidence, tables, rows)

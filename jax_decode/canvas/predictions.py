@@ -72,7 +72,8 @@ class ConstrainedPredictions:
         entropy = -(jnp.exp(x) * finite(x)).sum(2)
         order = jnp.argsort(entropy, axis=1)
         ordered = jnp.take_along_axis(entropy, order, 1)
-        accepted = jnp.take_along_axis(jnp.cumsum(ordered, axis=1) - ordered <= self.entropy_bound, jnp.argsort(order, axis=1), 1)
+        below = jnp.cumsum(ordered, axis=1) - ordered <= float(self.entropy_bound)
+        accepted = jnp.take_along_axis(below, jnp.argsort(order, axis=1), 1)
         accepted |= (target_noise_proportion <= 0)[:, None]
         random = jax.random.randint(renoised, canvas.shape, 0, self.text_vocab_size, jnp.int32)
         return jnp.where(accepted, filled.tokens, random)

@@ -265,15 +265,7 @@ def check_decoder(decoder: Any, tables: ConstraintTables | None, what: str = "de
             )
     for name in ("init_cache", "apply"):
         check_function(getattr(decoder, name), f"{name} of the {what}", "See jax_decode.Decoder.")
-    structure: Any = jax.tree.structure(decoder)
-    if structure == jax.tree.structure(0):
-        fix = "Register it with jax.tree_util.register_dataclass; FunctionDecoder adapts plain functions."
-        raise DecodeError(f"the {what} ({type(decoder).__name__}) is no pytree", fix=fix)
-    try:
-        hash(structure)
-    except TypeError:
-        why = f"the {what} ({type(decoder).__name__}) holds something that cannot be hashed, which names its program"
-        raise DecodeError(why, fix="Give functions and numbers as its static fields, and arrays as leaves.") from None
+    check_pytree(decoder, f"the {what} ({type(decoder).__name__})")
     if not is_whole(decoder.vocab_size, 1):
         fix = "Give the number of its logits, a whole number."
         raise DecodeError(f"the {what}: its vocab_size is {shown(decoder.vocab_size)}", fix=fix)
@@ -284,6 +276,19 @@ def check_decoder(decoder: Any, tables: ConstraintTables | None, what: str = "de
             fix="Compile the constraint for the tokenizer of this model.",
         )
     return vocab_size
+
+
+def check_pytree(model: Any, what: str) -> None:
+    """Raises `DecodeError` for a model, which errors call `what`, that no program can take as an argument."""
+    structure: Any = jax.tree.structure(model)
+    if structure == jax.tree.structure(0):
+        fix = "Register it with jax.tree_util.register_dataclass; FunctionDecoder adapts plain functions."
+        raise DecodeError(f"{what} is no pytree", fix=fix)
+    try:
+        hash(structure)
+    except TypeError:
+        why = f"{what} holds something that cannot be hashed, which names its program"
+        raise DecodeError(why, fix="Give functions and numbers as its static fields, and arrays as leaves.") from None
 
 
 def _host(x: jax.Array) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.errors import DecodeError, named_arguments, shown
 from jax_decode.kernels.target import target
 
 _ROWS = jax.make_user_context(None)  # a NamedSharding; part of the key of JAX's caches
@@ -36,8 +36,10 @@ def sharded_rows(mesh: Mesh, axis: str) -> Iterator[None]:
     Raises:
       DecodeError: the mesh has no such axis; in a call, a number of prompts that the axis does not divide.
     """
-    if axis not in mesh.axis_names:
-        raise DecodeError(f"the mesh has no axis {axis!r}", where=f"axes {mesh.axis_names}", fix="Name one of its axes.")
+    if not isinstance(mesh, Mesh):
+        raise DecodeError(f"the mesh is {shown(mesh)}", fix="Give jax.make_mesh(...).")
+    if not isinstance(axis, str) or axis not in mesh.axis_names:
+        raise DecodeError(f"the mesh has no axis {shown(axis)}", where=f"axes {mesh.axis_names}", fix="Name one of its axes.")
     with _ROWS(with_automatic_axes(NamedSharding(mesh, PartitionSpec(axis)))):
         yield
 

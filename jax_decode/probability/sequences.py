@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jax_decode.decoding.requests import Asked, Request, read_request
+from jax_decode.decoding.vocabularies import speller
 from jax_decode.errors import DecodeError, checked_flag, is_number, is_whole, named_arguments, no_numbers, shown
 from jax_decode.kernels.placement import on_automatic_axes
 from jax_decode.probability.endings import first_state
@@ -62,7 +63,7 @@ class Sequences:
 
     def text(self, tokenizer: Any) -> list[str]:
         """The texts; `tokenizer` is as in `Generation.text`."""
-        tokenizer = getattr(tokenizer, "vocabulary", tokenizer)
+        tokenizer = speller(tokenizer, "")
         return [tokenizer.decode(row.tolist()) for row in self.tokens]
 
 

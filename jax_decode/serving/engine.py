@@ -195,7 +195,16 @@ class Engine:
         return tuple(int(t) for t in constraint.stop_ids)
 
     def cancel(self, number: int) -> None:
-        """Ends a request wherever it is; what it has written so far is among the next finished ones. Others are ignored."""
+        """Ends a request wherever it is; what it has written so far is among the next finished ones. Others are ignored.
+
+        Args:
+          number: what `submit` returned.
+
+        Raises:
+          DecodeError: it is no whole number.
+        """
+        if not is_whole(number, 0):
+            raise DecodeError(f"the request is {shown(number)}", fix="Give the number that submit(...) returned.")
         for request in [r for r in self._waiting if r.number == number]:
             self._waiting.remove(request)
             self._finished += [

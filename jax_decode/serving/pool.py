@@ -23,7 +23,7 @@ from jax_decode.serving.device_writes import Tables, Written, warm, write
 from jax_decode.serving.extents import Extents, Piece, Shared, entries
 from jax_decode.serving.relocation import TOGETHER, Alone, Body, Places, alone, body_of, content_key, placed, record_of
 from jax_decode.tables.concatenation import bucket, placeholder, static_sizes
-from jax_decode.tables.profiles import GROWTH, MOST_SCALES, Profile, named
+from jax_decode.tables.profiles import GROWTH, MOST_SCALES, PROFILES, Profile, named
 from jax_decode.tables.remarks import Remarks
 from jax_decode.tables.tables import SLACK, ConstraintTables, to_device
 
@@ -89,6 +89,9 @@ class ConstraintPool:
         size = getattr(known, "vocab_size", None) or len(known.tokens)
         stops = tuple(int(t) for t in known.stop_ids)
         asked = named(profile) if isinstance(profile, str) else profile
+        if isinstance(asked, Profile) and (asked.items or asked.key_words or dict(asked.statics).get("stacks", 1) > 1):
+            what = f"a pool has no room for the constraints of profile {str(asked)!r}: sets of keys, of items, or several stacks"
+            raise DecodeError(what, fix=f"Give one of {', '.join(PROFILES)}; and those to to_device(...) of their own.")
         empty = placeholder(size, known.fingerprint, stops)
         self._tables = to_device(empty, profile=asked, logits_width=logits_width, sharding=sharding)
         self._profile = self._tables.profile or asked

@@ -122,7 +122,16 @@ class ConstraintState:
 
         Args:
           position: of this state or of one before it, every row's from the same run. What was appended since is forgotten.
+
+        Raises:
+          DecodeError: it is no position, or one of other rows or tables.
         """
+        if not isinstance(position, Position):
+            raise DecodeError(f"rewind: the position is a {type(position).__name__}", fix="Pass what state.position was.")
+        for name, own, given in zip(Position._fields, self.position, position):
+            if np.shape(given) != np.shape(own):
+                what = f"rewind: {name} has shape {np.shape(given)} in the position and {np.shape(own)} in the state"
+                raise DecodeError(what, fix="Pass an earlier position of the same rows.")
         return dataclasses.replace(self, **position._asdict())
 
 

@@ -184,6 +184,17 @@ def test_the_small_denoiser_inside_a_pattern():
     assert any("1815" in text for text in out.text(tokenizer))
 
 
+def test_a_model_that_no_program_can_take(arbitrary):
+    class Plain:
+        mask_id = 2
+
+        def __call__(self, prompt, tokens):
+            return arbitrary(prompt, tokens)
+
+    with pytest.raises(DecodeError, match="is no pytree"):
+        canvas.denoise(Plain(), np.zeros((1, 1), np.int32), None, key=jax.random.key(0), length=4)
+
+
 @pytest.mark.parametrize(
     ("changed", "text"),
     [

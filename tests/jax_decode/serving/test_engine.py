@@ -9,6 +9,7 @@ import random
 
 import jax
 import jsonschema
+import numpy as np
 import pytest
 
 import fsa_compile
@@ -220,6 +221,14 @@ def test_sizes_of_an_engine_are_checked(arguments, match):
     pool = arguments.pop("pool", None)
     with pytest.raises(DecodeError, match=match):
         _engine(pool, **arguments)
+
+
+@pytest.mark.parametrize("number", [None, "1", 1.5, True, [1], np.zeros(2), jax.random.key(0)], ids=repr)
+def test_what_is_no_request(pool, number):
+    engine = _engine(pool)
+    with pytest.raises(DecodeError, match="the request is"):
+        engine.cancel(number)
+    engine.cancel(99)  # one that has ended, or never was
 
 
 def test_what_cannot_be_served_is_refused_when_it_is_submitted(pool):

@@ -105,6 +105,12 @@ def test_rows_follow_their_constraints_while_others_come_and_go(profile, compile
     assert repr(pool).startswith(f"ConstraintPool(profile {profile!r}, 0 in use, 0 kept")
 
 
+@pytest.mark.parametrize("name", ["keys", "parallel", "items", "parallel x4"])
+def test_profiles_of_what_no_pool_holds(name):
+    with pytest.raises(DecodeError, match=f"profile '{name}'.*\n.*Give one of regular, wide, nested, general"):
+        ConstraintPool(_tokenizer(), profile=name)
+
+
 def test_equal_constraints_share_a_slot_and_rows_by_content():
     pool = ConstraintPool(_tokenizer(), profile="regular")
     one, again = (fsa_compile.compile_regex("[a-z]{3,8}", _tokenizer()) for _ in range(2))
