@@ -17,6 +17,7 @@ from jax_decode.decoding.programs import program
 from jax_decode.decoding.vocabularies import encoded, start_id
 from jax_decode.errors import DecodeError, check_function, is_whole
 from jax_decode.kernels.noise import key_words
+from jax_decode.step.argument_checks import check_in_use
 from jax_decode.tables.concatenation import SHALLOWEST, SHORTEST, TEXT_ROW
 from jax_decode.tables.tables import ConstraintTables
 
@@ -152,7 +153,9 @@ def read_constraints(constraint: Any, tables: ConstraintTables | None, num_promp
     if constraint is None:
         if count not in (1, num_prompts):
             raise DecodeError(f"there are {count} constraints for {num_prompts} prompts", fix=fix)
-        return np.zeros(num_prompts, np.int32) if count == 1 else np.arange(num_prompts, dtype=np.int32)
+        which = np.zeros(num_prompts, np.int32) if count == 1 else np.arange(num_prompts, dtype=np.int32)
+        check_in_use(tables, which, "constraint")
+        return which
     given = [constraint] * num_prompts if _is_scalar(constraint) else _listed(constraint, "constraint", fix)
     if len(given) != num_prompts:
         raise DecodeError(f"'constraint' has {len(given)} entries for {num_prompts} prompts", fix=fix)
@@ -160,6 +163,7 @@ def read_constraints(constraint: Any, tables: ConstraintTables | None, num_promp
     for i, index in enumerate(given):
         if index is not None:
             which[i] = _checked_id(index, count, f"constraint index of prompt {i}", fix)
+    check_in_use(tables, which, "constraint")
     return which
 
 

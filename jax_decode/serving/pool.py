@@ -129,6 +129,7 @@ class ConstraintPool:
         if t.has_counters:
             more["symbols"] = t.symbols.at[:, _STEP].set(1)
         self._tables = dataclasses.replace(t, **jax.device_put(more, t.constraints.sharding if t.constraints.committed else None))
+        self._replace({"remarks": Remarks(in_use=self._uses)})
         self._warm()
 
     def _warm(self) -> None:
@@ -213,7 +214,7 @@ class ConstraintPool:
             self._uses[slot] = self._uses.get(slot, 0) + 1
             left_out = self._tables.remarks.unenforced
             if constraint.unenforced != left_out.get(slot, ()):
-                self._replace({"remarks": Remarks({**left_out, slot: constraint.unenforced})})
+                self._replace({"remarks": Remarks({**left_out, slot: constraint.unenforced}, self._uses)})
             return slot
 
     def check(self, constraint: CompiledConstraint) -> None:

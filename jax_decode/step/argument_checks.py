@@ -136,6 +136,7 @@ def checked_indices(tables: ConstraintTables, which: Any, limits: Any, stop_ids:
     count = _known(tables.num_constraints)
     if count is not None:
         check_among(which, int(count), where, -1, "in the order of to_device; -1 for no constraint")
+    check_in_use(tables, which, where)
     if (wrong := first_outside(limits, 0, 2**31)) is not None:
         raise DecodeError(f"{where}: a limit is {wrong}", fix="Give tokens from 0 up, the stop token included.")
     return jnp.asarray(which, jnp.int32)
@@ -146,6 +147,17 @@ def check_among(which: Any, count: int, where: str, least: int, told: str) -> No
     if (wrong := first_outside(which, least, count)) is not None:
         what = f"{where}: there is no constraint {wrong} among {count}"
         raise DecodeError(what, fix=f"Give indices from 0 to {count - 1}, {told}.")
+
+
+def check_in_use(tables: ConstraintTables, which: Any, where: str) -> None:
+    """Raises `DecodeError` for slots of a pool, as far as they are known, without a constraint, or whose one may go at any time."""
+    slots, known = tables.remarks.in_use, _known(which)
+    if slots is None or known is None:
+        return
+    for row, slot in enumerate(known.ravel().tolist()):
+        if slot >= 0 and slot not in slots:
+            fix = "Pass what pool.add(constraint) returned, and remove it when the rows that use it have ended."
+            raise DecodeError(f"{where}: slot {slot} of the pool is not in use", where=f"row {row}", fix=fix)
 
 
 def first_outside(value: Any, least: int, count: int) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
@@ -15,9 +15,11 @@ class Remarks:
 
     Attributes:
       unenforced: places in their schemas that constraints leave out, by the constraint's index; see `SchemaOptions.unenforced`.
+      in_use: of a pool's tables, the slots that are in use at any time; None where every index has its constraint.
     """
 
     unenforced: Mapping[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    in_use: Collection[int] | None = None
 
     @classmethod
     def of(cls, constraints: Sequence[CompiledConstraint | CompiledItems]) -> Remarks:

@@ -111,6 +111,22 @@ def test_profiles_of_what_no_pool_holds(name):
         ConstraintPool(_tokenizer(), profile=name)
 
 
+def test_slots_that_are_not_in_use_are_told():
+    """A slot that nobody has used is a dead end; what lies in one that was removed may be written over at any time."""
+    pool = ConstraintPool(_tokenizer(), profile="regular", slots=4)
+    decoder, slot = models.tiny_gemma(vocab_size=_tokenizer().vocabulary.size), pool.add(_constraints()[0])
+    tables = pool.tables
+    for changed in (False, True):
+        for wrong in (3, slot)[: 1 + changed]:
+            with pytest.raises(DecodeError, match=f"slot {wrong} of the pool is not in use\n.*row 1"):
+                jax_decode.generate(decoder, [[5], [6]], tables, constraint=[None, wrong], max_new_tokens=9, bos_id=False)
+            with pytest.raises(DecodeError, match=f"init_state: slot {wrong} of the pool"):
+                jax_decode.init_state(pool.tables, np.array([wrong]), max_tokens=9)
+        if not changed:
+            jax_decode.init_state(tables, np.array([-1, slot]), max_tokens=9)
+            pool.remove(slot)
+
+
 def test_equal_constraints_share_a_slot_and_rows_by_content():
     pool = ConstraintPool(_tokenizer(), profile="regular")
     one, again = (fsa_compile.compile_regex("[a-z]{3,8}", _tokenizer()) for _ in range(2))
