@@ -308,11 +308,12 @@ class Engine:
         count = self._together
         tokens, lengths = np.zeros((count, length), np.int32), np.zeros(count, np.int32)
         rows, owner = np.full(count, self._count, np.int32), np.arange(count, dtype=np.int32)
-        seeds, samples = np.zeros(count, np.uint32), np.zeros(count, np.uint32)
+        seeds, samples = np.zeros(count, jax.dtypes.canonicalize_dtype(np.int64)), np.zeros(count, np.uint32)
         which, limits, depths = (np.full(count, x, np.int32) for x in (-1, 1, self._depth))
         stops = np.full((count, self._num_stops), -1, np.int32)
         for i, (request, slot) in enumerate(new):
-            rows[i], which[i], limits[i], seeds[i] = free[i], slot, request.limit, request.seed % 2**32
+            rows[i], which[i], limits[i] = free[i], slot, request.limit
+            seeds[i] = np.int64(request.seed).astype(seeds.dtype)  # without 64 bits its lower half, as in `jax.random.key`
             stops[i, : len(request.stops)] = request.stops
             if i and new[i - 1][0] is request:
                 owner[i], samples[i] = owner[i - 1], samples[i - 1] + 1

@@ -49,8 +49,8 @@ class Rows:
 class Entering(NamedTuple):
     """Requests that enter together, int32[P] where nothing else is said; those beyond the real ones have rows from B up.
 
-    tokens: int32[P, L], prompts, right padded; lengths; rows: where they go; owner: whose prompt a row has; seeds: uint32[P];
-    samples: uint32[P], number among the samples of its request; numbers: which slot, limits, stop ids and depths.
+    tokens: int32[P, L], prompts, right padded; lengths; rows: where they go; owner: whose prompt a row has; seeds: int32[P], or
+    int64[P]; samples: uint32[P], number among the samples of its request; numbers: which slot, limits, stop ids and depths.
     """
 
     tokens: Any

@@ -150,7 +150,7 @@ def check_among(which: Any, count: int, where: str, least: int, told: str) -> No
 
 
 def check_in_use(tables: ConstraintTables, which: Any, where: str) -> None:
-    """Raises `DecodeError` for slots of a pool, as far as they are known, without a constraint, or whose one may go at any time."""
+    """Raises `DecodeError` for slots of a pool, as far as they are known, that have no constraint or may lose it at any time."""
     slots, known = tables.remarks.in_use, _known(which)
     if slots is None or known is None:
         return

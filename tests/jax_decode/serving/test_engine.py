@@ -11,6 +11,7 @@ import jax
 import jsonschema
 import numpy as np
 import pytest
+from oracles.toy_decoder import toy
 
 import fsa_compile
 import jax_decode
@@ -186,6 +187,21 @@ def test_the_stop_token_is_no_text_of_a_cancelled_row(pool):
     assert done.status is Status.STOPPED
     assert _tokenizer().decode(done.tokens).count("-") == 1
     assert not {*done.tokens} & {*pool.stop_ids}
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_seeds_are_those_of_jax_random(wide):
+    """Whether JAX has 64 bits or not."""
+    with jax.enable_x64(wide):
+        sizes = {"rows": 4, "max_prompt": 4, "max_new_tokens": 8, "together": 4, "sampler": SAMPLER, "steps": 8}
+        decoder, seeds = toy(32), [0, -1, 2**32 + 7, -(2**40), 2**63 - 1]
+        engine = Engine(decoder, None, stop_ids=[], **sizes)
+        numbers = [engine.submit([5], seed=seed) for seed in seeds]
+        done = {one.request: one.tokens for one in engine.run()}
+        for number, seed in zip(numbers, seeds):
+            due = jax_decode.generate(decoder, [5], key=jax.random.key(seed), max_new_tokens=8, sampler=SAMPLER)
+            assert done[number] == due.tokens[0].tolist()
+        assert len({*map(tuple, done.values())}) == (5 if wide else 3)
 
 
 WRONG = {
