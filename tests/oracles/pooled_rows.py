@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from oracles.device_limits import allowed_on_the_device
+from oracles.device_limits import met
 
 import jax_decode
 from jax_decode.serving.rows import move_row, put_row, swap_rows, take_rows
@@ -48,12 +48,11 @@ class PooledRows:
         for row, walk in enumerate(self.walks):
             if walk is None:
                 continue
-            left = int(remaining[row])  # a limit of tokens holds for rows with a stack
-            due = allowed_on_the_device(walk, left if left < 2**29 else None)
-            assert (allowed[row] == due).all(), (row, walk.constraint.source)
+            left = met(walk, int(remaining[row]) if remaining[row] < 2**29 else None)  # a limit of tokens holds for rows with a stack
+            assert (allowed[row] == walk.allowed(left)).all(), (row, walk.constraint.source)
             count += 1
             tokens[row] = rng.choice(np.flatnonzero(allowed[row]).tolist())
-            walk.advance(int(tokens[row]))
+            walk.advance(int(tokens[row]), left)  # of several stacks, those are dropped first that the limit does not let end
         self.state = _take(self.pool.tables, self.state, tokens)
         running = np.asarray(self.state.running)
         for row, walk in enumerate(self.walks):
