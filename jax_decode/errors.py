@@ -95,7 +95,12 @@ def checked_flag(value: Any, name: str) -> bool:
 
 def path_of(path: Any, of: str) -> Path:
     """A path as users give it; raises `DecodeError` for anything else, such as the number of an open file."""
-    if not isinstance(path, (str, os.PathLike)) or "\0" in str(os.fspath(path)):
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    try:
+        held = isinstance(text, str) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        held = False
+    if not held:
         raise DecodeError(f"{shown(path)} is no path", fix=f"Give the path of {of}.")
     return Path(path)
 

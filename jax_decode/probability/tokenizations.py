@@ -35,6 +35,10 @@ def tokenizations(texts: Sequence[str], tokenizer: Any) -> list[CompiledConstrai
         raise DecodeError(what, fix="Pass what fsa_compile.load_tokenizer(path) returns.")
     if not isinstance(texts, Sequence) or isinstance(texts, (str, bytes)) or not all(isinstance(text, str) for text in texts):
         raise DecodeError(f"the texts are {shown(texts)}, not a list of texts", fix="Give a list of strings.")
+    for i, text in enumerate(texts):
+        if not text.isascii() and (lone := next((c for c in text if "\ud800" <= c <= "\udfff"), "")):
+            what = f"the text holds the lone surrogate U+{ord(lone):04X}, which no token can spell"
+            raise DecodeError(what, where=f"text {i}", fix="Give texts of whole characters.")
     spelled = [text.encode() for text in texts]
     ids = _ids_of(vocabulary, spelled)
     return [_lattice(vocabulary, text, ids, f"text {i}") for i, text in enumerate(spelled)]

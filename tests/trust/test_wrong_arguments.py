@@ -38,7 +38,7 @@ SHARES = jax.nn.log_softmax(jnp.zeros((1, 3, 257)))
 OURS = (fsa_compile.ConstraintError, jax_decode.DecodeError, constrax.UseError, models.ModelError, OSError)
 ODD = (
     None, 5, np.array(5), -1, 2**70, 1.5, float("nan"), "x", "", b"x", bytearray(b"x"), [], [1], [[1]], [None], ["a", 5], {}, {"a": 1}, (), True, object(), type,
-    "\0", np.zeros(3), np.zeros((2, 2), np.int32), np.array(["a"]), jnp.zeros((0, 257)), range(3), len, CONSTRAINT, TABLES, VOCABULARY, DECODER,
+    "\0", "\ud800", ["\ud800"], np.zeros(3), np.zeros((2, 2), np.int32), np.array(["a"]), jnp.zeros((0, 257)), range(3), len, CONSTRAINT, TABLES, VOCABULARY, DECODER,
     STATE, jax_decode.Greedy(), KEY, OUT, 10**400, 2**33, range(2**40), [[1], [1, 2]], np.True_, lambda *_: None, jnp.zeros((1,), bool), 1j,
 )  # fmt: skip
 
