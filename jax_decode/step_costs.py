@@ -191,7 +191,8 @@ def _check(tables: ConstraintTables, batch_size: int, width: int, sampler: Any, 
 
 def _floating(dtype: Any) -> Any:
     try:
-        kind = np.dtype(bool if dtype is None else dtype)  # None would be float64
+        none = dtype is None or isinstance(dtype, (jax.Array, np.ndarray))  # NumPy would take float64, or the dtype of the array
+        kind = np.dtype(bool if none else dtype)
     except (TypeError, ValueError):
         kind = np.dtype(bool)
     if not jnp.issubdtype(kind, jnp.floating):
