@@ -41,7 +41,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "package a\nvar ªº int", "package a\nvar x = 1 // end",
     ),
     "javascript": (
-        "f() = 1\n", "a\n++b\n", "a\n!b\n", "x = /a/ * 2\n", "x = .5 * 2\n", "for (a && b; ;) c\n", "f = (a = b + c) => a\n", ".5\n", "x = a ?.5 : b\n", "x = 1..a\n", "x = a\n// b",
+        "f() = 1\n", "a\n++b\n", "a\n!b\n", "x = /a/ * 2\n", "x = .5 * 2\n", "x = /a/?.b\n", "x = .5 ?? a\n", "for (a && b; ;) c\n", "f = (a = b + c) => a\n", ".5\n", "x = a ?.5 : b\n", "x = 1..a\n", "x = a\n// b",
         "x = ªº\n", "var async = 1\n", "(a) => b\n", "(a.b) = c\n", "super.a = b\n", "do a(); while (b)\n", "#!/usr/bin/env node\n",
         "for ([].a; ;) b\n", "if (a) if (b) c; else d; else e\n", "a\nin b\n",
     ),
