@@ -451,11 +451,14 @@ def _best_token(num_words: int, logits: jax.Array, words: jax.Array | None, top:
             ok &= ((word >> plane.astype(jnp.uint32)) & 1).reshape(ok.shape) != 0
         return jnp.where(ok, token, NO_ITEM).min(1)
 
-    def of_all() -> jax.Array:
+    def of_block(logits: jax.Array, words: jax.Array | None, best: jax.Array, here: jax.Array) -> jax.Array:
         every = cut(clean(logits), words, num_words, NEVER)
         own = [jnp.where(y == best[:, None], b, count) for b, y in enumerate(every)]
         plane = functools.reduce(jnp.minimum, own)
         return jnp.where(here, plane * num_words + columns, NO_ITEM).min(1)
+
+    def of_all() -> jax.Array:
+        return by_blocks(of_block, logits, words, best, here)
 
     return best, jax.lax.cond(several, of_all, of_columns)
 

@@ -222,7 +222,7 @@ class ConstraintPool:
         with self._lock:
             body = self._body(constraint)
             if missing := self._too_large(body):
-                raise _full(self._profile, missing)
+                raise _too_small(self._profile, missing)
 
     def remove(self, slot: int) -> None:
         """Takes back one use of a slot. Its constraint stays while nothing else needs its room.
@@ -329,7 +329,7 @@ class ConstraintPool:
         """Writes a constraint into the tables; its slot."""
         while (resident := None if (missing := self._too_large(body)) else self._room_for(body)) is None:
             if not grow:
-                raise _full(self._profile, missing or self._missing(body))
+                raise _too_small(self._profile, missing) if missing else _full(self._profile, self._missing(body))
             self._make_room(body, missing or self._missing(body))
         slot, what = self._free_slots.pop(), dict[str, Written]()
         made = self._alone.get(body.slot_key, lambda: alone(c, self._profile))
@@ -357,7 +357,7 @@ class ConstraintPool:
             self._add_slots()
             return
         if never := self._too_large(body, _LARGEST):
-            raise _full(self._profile, never, "Compile a smaller constraint, or make the pool with a larger profile.")
+            raise _too_small(self._profile, never, "Compile a smaller constraint, or make the pool with another profile.")
         if self._profile.scale == _LARGEST:
             raise _full(self._profile, missing, "It is as large as any: remove slots whose rows have ended, or use more pools.")
         self.grow()
@@ -456,3 +456,11 @@ def _full(profile: Profile, missing: Mapping[str, tuple[int, int]], fix: str = "
     lacking = ", ".join(f"{name}: {needed:,} needed, {free:,} free" for name, (needed, free) in missing.items())
     fix = fix or "Remove slots whose rows have ended, call grow() (or add(..., grow=True)), or make it with a larger profile."
     return PoolFullError(f"the pool of profile {str(profile)!r} is full: {lacking}", missing=missing, fix=fix)
+
+
+def _too_small(profile: Profile, missing: Mapping[str, tuple[int, int]], fix: str = "") -> PoolFullError:
+    """The error of a pool that would not hold a constraint if it were empty."""
+    lacking = ", ".join(f"{name}: {needed:,} needed, {there:,} in all" for name, (needed, there) in missing.items())
+    fix = fix or "Call grow() (or add(..., grow=True)), make it with a larger profile, or compile a smaller constraint."
+    what = f"the pool of profile {str(profile)!r} is too small for this constraint: {lacking}"
+    return PoolFullError(what, missing=missing, fix=fix)

@@ -201,7 +201,9 @@ def test_a_pool_grows_by_what_is_missing():
     tight = dataclasses.replace(PROFILES["regular"], room=(("nodes", 4), *PROFILES["regular"].room[1:]))
     small = ConstraintPool(_tokenizer(), profile=tight)
     huge = fsa_compile.compile_regex("".join(rng.choices("abcdefg", k=900)), _tokenizer())
-    with pytest.raises(PoolFullError, match=r"nodes: [\d,]+ needed, 254 free\n.*\n  Compile a smaller") as caught:
+    with pytest.raises(PoolFullError, match=r"is too small for this constraint: nodes: [\d,]+ needed, 2 in all\n.*\n  Call grow"):
+        small.add(huge)
+    with pytest.raises(PoolFullError, match=r"nodes: [\d,]+ needed, 254 in all\n.*\n  Compile a smaller") as caught:
         small.add(huge, grow=True)
     assert caught.value.missing
     assert small.profile.scale == 1
