@@ -14,7 +14,7 @@ from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.planes import NEVER, Planes, allowed_logits, clean, column_max, cut, drawable, planes, scaled
 from jax_decode.kernels.vocabulary_shards import Part
-from jax_decode.sampling.samplers import Greedy, Sampler
+from jax_decode.sampling.samplers import Greedy, Sampler, is_one
 
 
 class Allowed(NamedTuple):
@@ -45,7 +45,7 @@ def inverse_of(sampler: Sampler, allowed: Allowed) -> jax.Array | None:
     """Inverse temperature: float32[], or float32[B, 1] where constraints have temperatures; None for 1, and for `Greedy`."""
     if isinstance(sampler, Greedy):
         return None
-    own = None if sampler.temperature is None else 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
+    own = None if is_one(sampler.temperature) else 1.0 / jnp.asarray(sampler.temperature, jnp.float32)
     if allowed.inverse is None:
         return own
     return jnp.where(allowed.inverse == jnp.inf, 1.0 if own is None else own, allowed.inverse)[:, None]

@@ -122,11 +122,15 @@ def prepared(sampler: Sampler) -> Sampler:
     """
     if isinstance(sampler, Greedy):
         return sampler
-    plain = isinstance(sampler.temperature, numbers.Real) and float(sampler.temperature) == 1.0
-    changes: dict[str, Any] = {"temperature": None if plain else np.float32(sampler.temperature)}
+    changes: dict[str, Any] = {"temperature": None if is_one(sampler.temperature) else np.float32(sampler.temperature)}
     if isinstance(sampler, (TopP, MinP)):
         changes["p"] = np.float32(sampler.p)
     return dataclasses.replace(sampler, **changes)
+
+
+def is_one(temperature: Any) -> bool:
+    """Whether a temperature is known to be 1 while a program is traced; None stands for that."""
+    return temperature is None or (isinstance(temperature, numbers.Real) and float(temperature) == 1.0)
 
 
 def _holds_one(value: Any) -> bool:

@@ -309,3 +309,14 @@ def test_sampler_errors(sampler, text):
 def test_numbers_may_be_arrays():
     check_sampler(Categorical(jnp.float32(0.5)))
     check_sampler(TopP(np.float64(0.5), jnp.float32(2)))
+
+
+def test_the_temperature_one_is_known_while_a_loop_of_ones_own_is_traced():
+    """It is not part of the program, as it is not in that of `generate`."""
+    key, step, logits = jnp.zeros((2, 2), jnp.uint32), jnp.zeros(2, jnp.uint32), jnp.zeros((2, 64))
+    programs = [
+        str(jax.make_jaxpr(lambda x, s=sampler: sample(s, x, key, step))(logits))
+        for sampler in (Categorical(), Categorical(1), Categorical(None), Categorical(np.float32(1)), Categorical(0.5))
+    ]
+    assert len(set(programs[:4])) == 1
+    assert len(programs[4]) > len(programs[0])
