@@ -38,20 +38,6 @@ POOL = "general x4"
 
 
 @pytest.fixture
-def compiled():
-    """Names of the programs that XLA compiles meanwhile, by JAX's own events."""
-    names: list[str] = []
-
-    def heard(event: str, duration_secs: float, **facts) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            names.append(str(facts.get("fun_name", "")).removeprefix("jit(").removesuffix(")"))
-
-    jax.monitoring.register_event_duration_secs_listener(heard)
-    yield names
-    jax.monitoring.unregister_event_duration_listener(heard)
-
-
-@pytest.fixture
 def kept_programs():
     """JAX's settings for programs on disk, put back afterwards."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")

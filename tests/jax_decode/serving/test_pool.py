@@ -51,20 +51,6 @@ def _constraints():
 _Batch = functools.partial(PooledRows, max_tokens=LIMIT)
 
 
-@pytest.fixture
-def compiled():
-    """Names of the programs that XLA compiles meanwhile, by JAX's own events."""
-    names: list[str] = []
-
-    def heard(event: str, duration_secs: float, **facts) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            names.append(str(facts.get("fun_name", "")))
-
-    jax.monitoring.register_event_duration_secs_listener(heard)
-    yield names
-    jax.monitoring.unregister_event_duration_listener(heard)
-
-
 @pytest.mark.parametrize("profile", ["general", "nested", "regular"])
 def test_rows_follow_their_constraints_while_others_come_and_go(profile, compiled):
     rng = random.Random(3)

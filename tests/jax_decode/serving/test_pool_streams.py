@@ -11,7 +11,6 @@ import functools
 import random
 
 import jax
-import pytest
 from oracles.block_decoder import block_toy, disturbed
 from oracles.pooled_rows import TurnedRows
 
@@ -291,20 +290,6 @@ HAPPENINGS = [
     _Server.request_arrives, _Server.engine_turns, _Server.engine_turns, _Server.request_is_cancelled, _Server.constraint_comes_and_goes,
     _Server.pool_is_cleared,
 ]  # fmt: skip
-
-
-@pytest.fixture
-def compiled():
-    """Names of the programs that XLA compiles meanwhile, by JAX's own events."""
-    names: list[str] = []
-
-    def heard(event: str, duration_secs: float, **facts) -> None:
-        if event == "/jax/core/compile/backend_compile_duration":
-            names.append(str(facts.get("fun_name", "")))
-
-    jax.monitoring.register_event_duration_secs_listener(heard)
-    yield names
-    jax.monitoring.unregister_event_duration_listener(heard)
 
 
 def warmed(modes):
