@@ -40,6 +40,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax_decode.kernels.columns import Shards
 from jax_decode.kernels.one_pass import block_of
 from jax_decode.kernels.planes import allowed_logits, column_best, planes
+from jax_decode.kernels.row_cells import ROWS as ROWS_OF_CELLS
 from jax_decode.kernels.row_layout import LANES, words_for
 from jax_decode.kernels.target import compiled_for
 from jax_decode.sampling.samplers import Categorical, Greedy, TopK, TopP
@@ -209,6 +210,8 @@ def kernel_cycles(text: str, batch: int, vocab_size: int) -> tuple[list[int], li
         depths = re.findall(r"^\s*0x[0-9a-f]+\s+(?:\w\w)?\s*:\s*(>*)\s*\{", written, re.MULTILINE)
         if own.startswith("lanes_"):
             of_rows.append(_with_loops(written) + OF_ANY_OPERATION)
+        elif own.startswith("cells_"):
+            of_rows.append(-(-batch // ROWS_OF_CELLS) * _with_loops(written, 2) + OF_ANY_OPERATION)
         elif own.startswith("tops_"):
             of_tops.append(sum(searches[len(d)] for d in depths) - _transposing(written) * (blocks + -batch // LANES))
         else:
@@ -229,15 +232,16 @@ def _transposing(text: str) -> int:
     return count
 
 
-def _with_loops(text: str) -> int:
-    """Instructions of a kernel whose loops are not nested, those of a loop as often as its exit test says."""
+def _with_loops(text: str, nested: int = 1) -> int:
+    """Instructions of a kernel, or of each step of its grid, those of a loop as often as its exit test says. `nested`: how deep
+    its own loops are, which hold no others: 2 where the grid is one, 1 otherwise."""
     bundles = [line for line in text.splitlines() if re.match(r"\s*0x[0-9a-f]+\s+(?:\w\w)?\s*:", line)]
-    inside = [bool(re.match(r"\s*0x[0-9a-f]+\s+(?:\w\w)?\s*:\s*>", line)) for line in bundles]
-    begins = [k for k, line in enumerate(bundles) if " LB: " in line]
+    inside = [f": {'>' * nested} " in line for line in bundles]
+    begins = [k for k, line in enumerate(bundles) if inside[k] and " LB: " in line]
     total = len(bundles) - sum(inside)
     for begin, end in zip(begins, [*begins[1:], len(bundles)]):
         loop = "\n".join(bundles[begin:end])
-        [(counter, last)] = re.findall(r"scmp\.ge\.s32\.totalorder %(\w+), (\d+) /\* loop exit test", loop)
+        counter, last = re.findall(r"scmp\.ge\.s32\.totalorder %(\w+), (\d+) /\* loop exit test", loop)[0]
         [step] = re.findall(rf"%{counter} = sadd\.s32 (\d+),", loop)
         total += sum(inside[begin:end]) * (int(last) // int(step))
     return total

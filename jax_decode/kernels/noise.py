@@ -48,12 +48,12 @@ def threefry(key: Words, step: jax.Array, index: jax.Array) -> jax.Array:
       index: uint32[1, n] or uint32[B, n].
 
     Returns:
-      uint32[B, n].
+      uint32[B, n]. Where a kernel has rows along the lanes, the other way round: words and step are [1, B], and all else [n, B].
     """
     k0, k1 = key if isinstance(key, tuple) else (key[:, :1], key[:, 1:])
     schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
     shape = jnp.broadcast_shapes(k0.shape, index.shape)
-    x0 = jnp.broadcast_to(step.reshape(-1, 1) + k0, shape)
+    x0 = jnp.broadcast_to((step[:, None] if step.ndim == 1 else step) + k0, shape)
     x1 = jnp.broadcast_to(index, shape) + k1
     for group in range(5):
         for r in _ROTATIONS[group % 2]:

@@ -19,10 +19,8 @@ from jax_decode.kernels.column_tops import COMBINE, REDUCE, START, TOPS, Cut, sc
 from jax_decode.kernels.noise import Words, gumbel
 from jax_decode.kernels.planes import NEVER, Sum, clean, finite, log_add, scaled
 from jax_decode.kernels.row_layout import LANES
+from jax_decode.kernels.turned_rows import SUBLANES, TURNED, turn
 
-_SUBLANES = 8
-_TURNED = LANES // _SUBLANES
-"""Blocks of rows whose numbers are turned together."""
 _TOGETHER = 4
 """Registers of a row of 128 lanes that are worked on side by side."""
 _NOTHING = 2**31 - 1
@@ -65,8 +63,8 @@ class Settled(NamedTuple):
         return jnp.stack([jax.lax.bitcast_convert_type(x, jnp.int32) for x in every])
 
     @classmethod
-    def unpacked(cls, rows: jax.Array) -> Settled:
-        """Of `packed`."""
+    def unpacked(cls, rows: jax.Array | Sequence[jax.Array]) -> Settled:
+        """Of `packed`, or of its rows."""
 
         def number(k: int) -> jax.Array:  # each by itself: of all together they would be an operation of their own
             return jax.lax.bitcast_convert_type(rows[k], jnp.float32)
@@ -167,14 +165,14 @@ def settled(
       interpret: run without a TPU, slowly.
     """
     batch, width = tops.shape[1:]
-    height, of_candidates = min(batch, _SUBLANES), list(listed or ())
+    height, of_candidates = min(batch, SUBLANES), list(listed or ())
     given = _Given.of(number, inverse, noise, batch)
     sums, tree = jax.tree.flatten(lanes)
     in_lanes = [*given.rows.values(), *(x.T for x in of_candidates)]
     fields, sheets = _FIELDS + (3 if listed else 0), 1 + sum(-(-x.shape[1] // LANES) for x in of_candidates)
 
     def of_lanes(count: int) -> pl.BlockSpec:
-        return pl.BlockSpec((count, LANES), lambda i: (0, jax.lax.div(i, _TURNED)))
+        return pl.BlockSpec((count, LANES), lambda i: (0, jax.lax.div(i, TURNED)))
 
     rows, every = pl.pallas_call(
         _kernel(cut, given, tree, [x.shape[1] for x in of_candidates], batch),
@@ -202,7 +200,7 @@ def settled(
 
 def _kernel(cut: Cut, given: _Given, tree: Any, lists: Sequence[int], batch: int) -> Callable[..., None]:
     """The kernel of `settled`; `tree`: of the lanes; `lists`: the lengths of the lists of candidates."""
-    height = min(batch, _SUBLANES)
+    height = min(batch, SUBLANES)
 
     def kernel(*refs: Any) -> None:
         left = list(refs)
@@ -212,8 +210,8 @@ def _kernel(cut: Cut, given: _Given, tree: Any, lists: Sequence[int], batch: int
         small, long = [left.pop(0) for _ in given.rows], [left.pop(0) for _ in lists]
         out, every, weights, sheet, turned, results = left
         step = pl.program_id(0)
-        first = pl.multiple_of(jax.lax.rem(step, _TURNED) * _SUBLANES, _SUBLANES)
-        pl.when(first == 0)(lambda: _turn([small, *([x] for x in long)], sheet, turned))
+        first = pl.multiple_of(jax.lax.rem(step, TURNED) * SUBLANES, SUBLANES)
+        pl.when(first == 0)(lambda: turn([small, *([x] for x in long)], sheet, turned))
         rows = given.rows_of(turned[pl.ds(first, height)], scalars, lists)
         real = step * height + jax.lax.broadcasted_iota(jnp.int32, (height, 1), 0) < batch
         found = _settled_block(cut, tops, weights, lanes, rows, real)
@@ -225,7 +223,7 @@ def _kernel(cut: Cut, given: _Given, tree: Any, lists: Sequence[int], batch: int
         tell = jnp.where(jnp.min(jnp.where((found.whole != 0) | ~real, 1.0, 0.0)) > 0, 1, 0)
         every[0, 0] = jnp.where(step == 0, tell, every[0, 0] & tell)
 
-        @pl.when((first == LANES - _SUBLANES) | (step == pl.num_programs(0) - 1))
+        @pl.when((first == LANES - SUBLANES) | (step == pl.num_programs(0) - 1))
         def _() -> None:
             out[...] = results[...].T[: len(values)]
 
@@ -250,7 +248,7 @@ class _Given(NamedTuple):
         return cls(scalars, rows)
 
     def rows_of(self, turned: jax.Array, scalars: dict[str, jax.Array], lists: Sequence[int]) -> _Rows:
-        """Of a block of rows, int32[R, 128 * n] of `_turn`; `scalars`: of all; `lists`: the lengths of the lists."""
+        """Of a block of rows, int32[R, 128 * n] of `turn`; `scalars`: of all; `lists`: the lengths of the lists."""
         places = np.cumsum([0, *(len(x) for x in self.rows.values())])
         at = {name: turned[:, k : k + 1] for name, k in zip(self.rows, places)}
         at |= {"key1": turned[:, 1:2]}
@@ -265,21 +263,6 @@ class _Given(NamedTuple):
             x = clean(jax.lax.bitcast_convert_type(bits, jnp.float32))
             listed = token, jnp.where((lane < lists[0]) & (token >= 0), x, NEVER)
         return _Rows((k0, k1), step, floats["number"], floats.get("inverse"), listed)
-
-
-def _turn(sheets: Sequence[Sequence[Any]], sheet: Any, turned: Any) -> None:
-    """Fills int32[128, 128 * n] with the numbers [k, 128] of 128 rows, the row of which is the lane: those of a sheet one beside
-    the other, long ones in several sheets."""
-    place = 0
-    for refs in sheets:
-        for begin in range(0, max(ref.shape[0] for ref in refs), LANES):
-            row = 0
-            for ref in refs:
-                own = ref[begin : begin + LANES]
-                sheet[row : row + own.shape[0]] = jax.lax.bitcast_convert_type(own, jnp.int32)
-                row += own.shape[0]
-            turned[:, place : place + LANES] = sheet[...].T
-            place += LANES
 
 
 def _settled_block(cut: Cut, tops: Any, weights: Any, lanes: Lanes, rows: _Rows, real: jax.Array) -> Settled:

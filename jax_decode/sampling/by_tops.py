@@ -7,7 +7,6 @@ of other devices, by `truncation` and `summary`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any, cast
 
 import jax
@@ -15,46 +14,78 @@ import jax.numpy as jnp
 
 from jax_decode.kernels import one_pass
 from jax_decode.kernels.blocks import SMALL
+from jax_decode.kernels.column_draw import drawn_in_column
 from jax_decode.kernels.column_tops import TOPS, Cut, tops_of
-from jax_decode.kernels.gather import read
+from jax_decode.kernels.gather import places, read, whole
 from jax_decode.kernels.planes import NEVER, Planes, Sum, allowed_logits, both, clean, column_sum, column_sums, drawable
 from jax_decode.kernels.settled_rows import Lanes, Settled, settled
 from jax_decode.sampling.candidates import Drawn, with_candidates
 from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.samplers import MinP, Sampler, TopK, TopP
-from jax_decode.sampling.summary import Noise, Summary, sources_of, summarize
+from jax_decode.sampling.summary import Noise, sources_of, summarize
 from jax_decode.sampling.top_p import cut_and_summed_in_memory
 from jax_decode.sampling.truncation import threshold_of
+from jax_decode.sampling.within_column import Choice, chosen_of, taken
 
 _LEAST_COLUMNS = 8
 """Columns for every token that a top-k keeps, so that a column rarely has more of them than are kept of it."""
 
 
-def cut_and_summed(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool) -> Drawn:
-    """The threshold of a sampler, as of `truncation.threshold_of`, `summary.summarize` with it, and the candidates."""
+def cut_and_chosen(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool) -> Choice:
+    """What is drawn of many logits."""
     if allowed.listed is not None and not allowed.listed[0].shape[1]:
         allowed = allowed._replace(listed=None)
+
+    def elsewhere() -> Choice:
+        return chosen_of(allowed, inverse, noise, cut_and_summed(sampler, allowed, inverse, noise, with_raw))
+
+    def by_kernels() -> Choice:
+        return _chosen_by_tops(sampler, allowed, inverse, noise, with_raw)
+
+    if not _cuts(sampler, allowed) or not one_pass.wanted("tpu"):
+        return elsewhere()
+    return jax.lax.platform_dependent(tpu=by_kernels, default=elsewhere)
+
+
+def cut_and_summed(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool) -> Drawn:
+    """The threshold of a sampler, as of `truncation.threshold_of`, `summary.summarize` with it, and the candidates."""
     plainly = functools.partial(_cut_and_summed_plainly, sampler, allowed, inverse, noise, with_raw)
-    few = not isinstance(sampler, TopK) or sampler.k * _LEAST_COLUMNS <= allowed.num_words
-    if not isinstance(sampler, (TopK, TopP, MinP)) or not few or allowed.part is not None or allowed.logits.size < SMALL:
+    if not isinstance(sampler, TopP) or not _cuts(sampler, allowed):
         return plainly()
-    forms: dict[str, Callable[[], Drawn]] = {}
-    if isinstance(sampler, TopP):
-        forms["cpu"] = functools.partial(_in_memory, jnp.asarray(sampler.p, jnp.float32), allowed, inverse, noise, with_raw)
-    if one_pass.wanted("tpu"):
-        forms["tpu"] = functools.partial(_by_tops, sampler, allowed, inverse, noise, with_raw)
-    return jax.lax.platform_dependent(default=plainly, **forms) if forms else plainly()
+
+    def in_memory() -> Drawn:
+        found = cut_and_summed_in_memory(allowed, inverse, jnp.asarray(sampler.p, jnp.float32), noise, with_raw)
+        return with_candidates(allowed, inverse, noise, *found)
+
+    return jax.lax.platform_dependent(default=plainly, cpu=in_memory)
 
 
-def _in_memory(p: jax.Array, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool) -> Drawn:
-    found = cut_and_summed_in_memory(allowed, inverse, p, noise, with_raw)
-    return with_candidates(allowed, inverse, noise, *found)
+def _cuts(sampler: Sampler, allowed: Allowed) -> bool:
+    """Whether it cuts off, and few of many logits are left."""
+    few = not isinstance(sampler, TopK) or sampler.k * _LEAST_COLUMNS <= allowed.num_words
+    return isinstance(sampler, (TopK, TopP, MinP)) and few and allowed.part is None and allowed.logits.size >= SMALL
 
 
-def _by_tops(
+def _chosen_by_tops(
     sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool, *, interpret: bool = False
-) -> Drawn:
-    """`cut_and_summed` by a TPU's kernels."""
+) -> Choice:
+    """`cut_and_chosen` by a TPU's kernels."""
+    rows = _settled_by_tops(sampler, allowed, inverse, noise, with_raw, interpret)
+    columns, word = (allowed.num_words, allowed.logits.shape[1]), None
+    column = jnp.minimum(Settled.unpacked(rows).column, columns[0] - 1)[:, None]
+    plane = whole(places(min(-(-columns[1] // columns[0]), 32), column.shape[:1]))
+    logits = taken(allowed.logits, jnp.minimum(column + plane * columns[0], columns[1] - 1))
+    if allowed.words is not None:
+        word = allowed.word_at(column)
+    of_noise = cast(jax.Array, noise.key), noise.step
+    token, logprob, raw = drawn_in_column(rows, logits, word, of_noise, inverse, columns, interpret=interpret)
+    return Choice(token, logprob, raw if with_raw else jnp.full_like(raw, jnp.nan))
+
+
+def _settled_by_tops(
+    sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool, interpret: bool
+) -> jax.Array:
+    """`Settled.packed` of every row."""
     tops, lanes = _kept(allowed, inverse, isinstance(sampler, TopP), with_raw, interpret)
     listed = _raw(allowed)
     of_noise = cast(jax.Array, noise.key), noise.step
@@ -66,13 +97,11 @@ def _by_tops(
             own = own._replace(listed=(jnp.maximum(listed[0], 0), listed[0] >= 0, clean(listed[1])))
         threshold, rest, candidate = _cut_and_summed_plainly(sampler, own, inverse, noise, with_raw)
         assert threshold is not None
-        whole = Settled.unpacked(rows).whole
-        other = Settled(threshold, rest.score, rest.item, rest.allowed, rest.raw, whole, candidate)
-        return jnp.where(whole > 0, rows, other.packed)
+        tell = Settled.unpacked(rows).whole
+        other = Settled(threshold, rest.score, rest.item, rest.allowed, rest.raw, tell, candidate)
+        return jnp.where(tell > 0, rows, other.packed)
 
-    found = Settled.unpacked(jax.lax.switch(every, [again, lambda: rows]))
-    raw = found.raw if with_raw else jnp.full_like(found.raw, jnp.nan)
-    return Drawn(found.threshold, Summary(found.score, found.column, found.allowed, raw), found.candidate)
+    return jax.lax.switch(every, [again, lambda: rows])
 
 
 def _cut_and_summed_plainly(

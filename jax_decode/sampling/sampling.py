@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,33 +20,21 @@ import jax.numpy as jnp
 from jax_decode.errors import checked_flag, named_arguments
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.gather import places, read, whole
 from jax_decode.kernels.noise import gumbel
-from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, log_add, log_sum, planes, scaled
+from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, log_add, log_sum, planes
 from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
-from jax_decode.sampling.by_tops import cut_and_summed
-from jax_decode.sampling.candidates import Candidate, best_candidate, first_of_best, mass_of
+from jax_decode.sampling.by_tops import cut_and_chosen
+from jax_decode.sampling.candidates import Candidate, Drawn, best_candidate, mass_of
 from jax_decode.sampling.choices import Allowed, inverse_of
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, Summary, at_once, summarize
 from jax_decode.sampling.truncation import threshold_of
+from jax_decode.sampling.within_column import Choice, chosen_of, taken, within_column
 from jax_decode.step.argument_checks import check_key_words, check_logits, check_state, check_step, check_tables
 from jax_decode.step.masking import MaskParts, mask_parts, parts_at
 from jax_decode.step.state import NO_NUMBER, ConstraintState
 from jax_decode.tables.tables import ConstraintTables
-
-
-class Choice(NamedTuple):
-    """What `sample` returns.
-
-    token: int32[B], -1 where nothing is allowed; logprob: float32[B], log-probability over the allowed tokens in nats;
-    raw_logprob: float32[B], log-probability over all logits. Both at temperature 1, before any truncation.
-    """
-
-    token: jax.Array
-    logprob: jax.Array
-    raw_logprob: jax.Array
 
 
 @named_arguments
@@ -104,7 +92,7 @@ def among(logits: jax.Array, parts: MaskParts | None, columns: Columns) -> Allow
     if parts is None:
         every, none = jnp.full((len(logits), columns.num_words), 0xFFFFFFFF, jnp.uint32), jnp.zeros((len(logits), 1), jnp.int32)
         parts = parts_at(every, none, none > 0)
-    listed = (parts.token, parts.allowed, clean(_take(logits, parts.token)))
+    listed = (parts.token, parts.allowed, clean(taken(logits, parts.token)))
     return Allowed(logits, parts.words, parts.word_at, columns, listed, None, parts.inverse, parts.union)
 
 
@@ -123,7 +111,7 @@ def by_part(function: Callable[..., Any], allowed: Allowed, *arguments: Any, by_
     def inside(part: Part, logits: jax.Array, words: jax.Array, listed: Any, inverse: Any, rest: Any) -> Any:
         token, ok = listed
         own = part.local(token)
-        of_list = (own, ok & part.owns(token), clean(_take(logits, own)))
+        of_list = (own, ok & part.owns(token), clean(taken(logits, own)))
         mine = parts_at(words, *of_list[:2])
         return function(Allowed(logits, words, mine.word_at, Columns(shards.num_words), of_list, part, inverse), *rest)
 
@@ -141,29 +129,16 @@ def choose(
 
 
 def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, step: jax.Array) -> Choice:
-    logits, words, num_words = allowed.logits, allowed.words, allowed.num_words
+    logits, words = allowed.logits, allowed.words
     inverse = inverse_of(sampler, allowed)
     noise = None if isinstance(sampler, Greedy) else Noise(key, step)
     small, with_raw = logits.size < SMALL, with_raw or words is None
     if noise is not None and allowed.part is None and not small:
-        threshold, found, candidate = cut_and_summed(sampler, allowed, inverse, noise, with_raw)
-    else:
-        threshold = None if noise is None else threshold_of(sampler, allowed, inverse)
-        if allowed.part is not None:
-            return _of_parts(allowed, allowed.part, inverse, threshold, noise, with_raw)
-        found, candidate = _summed(allowed, inverse, threshold, noise, with_raw)
-    score, item, allowed_sum, raw_sum = found
-    if noise is None:
-        chosen, value = item, score
-    else:
-        chosen, _, value = _within_column(allowed, item, num_words, inverse, threshold, noise)
-    if candidate is not None:
-        best, token, listed_value = candidate
-        wins = (best > score) | ((best == score) & (token < chosen))
-        chosen = jnp.where(wins, token, chosen)
-        value = jnp.where(wins, listed_value, value)
-        score = jnp.maximum(score, best)
-    return Choice(jnp.where(score == NEVER, -1, chosen), value - allowed_sum, value - raw_sum)
+        return cut_and_chosen(sampler, allowed, inverse, noise, with_raw)
+    threshold = None if noise is None else threshold_of(sampler, allowed, inverse)
+    if allowed.part is not None:
+        return _of_parts(allowed, allowed.part, inverse, threshold, noise, with_raw)
+    return chosen_of(allowed, inverse, noise, Drawn(threshold, *_summed(allowed, inverse, threshold, noise, with_raw)))
 
 
 def _summed(
@@ -194,7 +169,7 @@ def checked(token: jax.Array, logits: jax.Array) -> jax.Array:
       token: -1 where nothing is allowed.
       logits: float[B, V'], those it was chosen by.
     """
-    own = _take(logits, jnp.clip(token, 0, logits.shape[1] - 1)[:, None])[:, 0]
+    own = taken(logits, jnp.clip(token, 0, logits.shape[1] - 1)[:, None])[:, 0]
     return jnp.where((token >= 0) & jnp.isnan(own), NO_NUMBER, token)
 
 
@@ -215,7 +190,7 @@ def _of_parts(
         best = score.max(1)
         first = jnp.where((score == best[:, None]) & (score != NEVER), index, NO_ITEM).min(1)
         drawn, column = _best_of(*part.every(best, first))
-        token, own, value = _within_column(allowed, column, columns, inverse, threshold, noise)
+        token, own, value = within_column(allowed, column, columns, inverse, threshold, noise)
     listed = best_candidate(allowed.listed, inverse, threshold, noise, columns + 32 + part.first)
     sums = [log_add(summary.allowed, log_sum(jnp.where(ok, x, NEVER))), summary.raw]
     token, candidate = (jnp.where(t == NO_ITEM, t, t + part.first) for t in (token, listed[1]))
@@ -236,41 +211,3 @@ def _best_of(score: jax.Array, item: jax.Array, *more: jax.Array) -> tuple[jax.A
     first = jnp.where(score == best[None], item, NO_ITEM).min(0)
     here = (score == best[None]) & (item == first[None])
     return best, first, *(jnp.where(here, x, NEVER).max(0) for x in more)
-
-
-def _within_column(
-    allowed: Allowed,
-    column: jax.Array,
-    columns: int,
-    inverse: jax.Array | None,
-    threshold: jax.Array | None,
-    noise: Noise,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Draws one token of each row's column of all W: the token, its score and its clean logit, [B] each."""
-    logits, part = allowed.logits, allowed.part
-    column = jnp.minimum(column, columns - 1)  # a row that allows nothing has no column
-    width = logits.shape[1] if part is None else part.shards.count * part.shards.width
-    plane = whole(places(min(-(-width // columns), 32), column.shape))
-    token = column[:, None] + plane * columns
-    own, ok = token, token < width
-    if part is not None:
-        own, ok = part.local(token), ok & part.owns(token)
-    x = clean(_take(logits, jnp.minimum(own, logits.shape[1] - 1)))
-    if allowed.words is not None:
-        if part is None:
-            word, bit = allowed.word_at(column[:, None]), plane
-        else:
-            place, bit = allowed.columns.place(own)
-            word = allowed.word_at(place)
-        ok &= ((word >> bit.astype(jnp.uint32)) & 1) != 0
-    y = scaled(x, inverse)
-    if threshold is not None:
-        ok &= y >= threshold[:, None]
-    score = jnp.where(ok, y + gumbel(*noise, (columns + plane).astype(jnp.uint32)), NEVER)
-    score, token, x = first_of_best(score, token, x)
-    return token if part is None else part.local(token), score, x
-
-
-def _take(logits: jax.Array, index: jax.Array) -> jax.Array:
-    """logits[b, index[b, i]]."""
-    return read(logits, jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None], index)

@@ -246,6 +246,10 @@ def words_of(tables: ConstraintTables, rows: jax.Array) -> jax.Array:
 def words_at(tables: ConstraintTables, rows: jax.Array, column: jax.Array) -> jax.Array:
     """Words of the union of bit rows int32[B, S] at columns int32[B, n], uint32[B, n], read from the tables themselves."""
 
+    if rows_may_stand_last():  # one read of the words of all rows
+        words = read(tables.rows, *jnp.broadcast_arrays(rows[..., None], column[:, None]))
+        return functools.reduce(jnp.bitwise_or, unstacked(jnp.moveaxis(words, 1, 0)))
+
     def found(rows: jax.Array) -> jax.Array:
         own = jnp.expand_dims(column, range(1, rows.ndim))
         return read(tables.rows, *jnp.broadcast_arrays(rows[..., None], own), rows=None)

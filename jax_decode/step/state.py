@@ -13,6 +13,7 @@ import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.errors import DecodeError, named_arguments
+from jax_decode.kernels.row_layout import LANES
 from jax_decode.step.argument_checks import check_room, checked_indices
 from jax_decode.step.popping import kept, num_kept, popped
 from jax_decode.tables.canonical import first_canonical
@@ -195,7 +196,8 @@ def _first_state(
         top = jnp.where(constrained, record[:, FIRST_TOP], 0)[:, None]
         # Every token appends at most K * PM cells, and a row that has ended writes that many past its last.
         room = (max_tokens + 1) * tables.stacks * tables.max_push * tables.cell_width
-        cell = jnp.pad(tables.initial[index].reshape(len(which), -1), ((0, 0), (0, room)))
+        cell = tables.initial[index].reshape(len(which), -1)
+        cell = jnp.pad(cell, ((0, 0), (0, room + -(cell.shape[1] + room) % LANES)))
         found = _first_sources(tables, cell, node, top)
     return ConstraintState(
         node=jnp.pad(node, ((0, 0), (0, tables.stacks - 1))),

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax_decode.errors import named_arguments
 from jax_decode.kernels.gather import fields, picked, read, stacked
 from jax_decode.kernels.lanes import by_lanes, in_lanes
+from jax_decode.kernels.row_cells import written_and_followed
 from jax_decode.kernels.row_program import NotARowProgramError
 from jax_decode.kernels.rows_gpu import by_programs, in_programs
 from jax_decode.kernels.target import target
@@ -44,7 +45,7 @@ from jax_decode.tables.canonical import BOUNDED, FILTER, LAST, forbids
 from jax_decode.tables.canonical_filter import state_after
 from jax_decode.tables.concatenation import ARC_NEXT, FREE, GROUP_NEXT
 from jax_decode.tables.items import child, node_in
-from jax_decode.tables.stack_layout import DELTA_OFFSET, NEED, PARALLEL
+from jax_decode.tables.stack_layout import DELTA_OFFSET, NEED, PARALLEL, PARENT
 from jax_decode.tables.tables import ConstraintTables
 
 _MOVED = ("node", "top", "register", "canonical", "used", "alloc", "sources", "cell", "dropped")
@@ -151,13 +152,24 @@ def _by_lanes(tables: ConstraintTables, state: ConstraintState, tokens: jax.Arra
     if tables.increments.shape[0]:
         which = jax.lax.broadcasted_iota(jnp.int32, (batch, tables.increments.shape[0]), 1)
         increments = read(tables.increments, which, jnp.broadcast_to(token[:, None], which.shape))
-    moved, alloc, *cells = by_lanes(_placed_row, tables, (*rows, arc, increments))
-    place, new = (jnp.moveaxis(x, 0, -1) for x in cells)
-    place = (place + jax.lax.broadcasted_iota(jnp.int32, place.shape, place.ndim - 1) * state.cell.shape[1]).reshape(-1)
-    cell = state.cell.reshape(-1).at[place].set(new.reshape(-1), mode="promise_in_bounds", unique_indices=True)
-    cell = cell.reshape(state.cell.shape)
-    last = by_lanes(_last_row, tables, (small, at, tokens, moved, alloc, below(tables, cell, moved["top"])))
+    moved, alloc, given = by_lanes(_written_row, tables, (*rows, arc, increments))
+    cell, way = _written_and_below(tables, state.cell, given)
+    last = by_lanes(_last_row_of_way, tables, (small, at, tokens, moved, alloc, way))
     return dataclasses.replace(state, cell=cell, **last)
+
+
+def _written_and_below(tables: ConstraintTables, cell: jax.Array, given: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`written_and_followed`, as far down as a token may pop."""
+
+    def by_xla(cell: jax.Array, given: jax.Array) -> tuple[jax.Array, jax.Array]:
+        place, top, new = given[:, :1], given[:, 1:2], given[:, 2:]
+        row, order = (jax.lax.broadcasted_iota(jnp.int32, new.shape, axis) for axis in (0, 1))
+        at = (place + row * cell.shape[1] + order).reshape(-1)
+        cell = cell.reshape(-1).at[at].set(new.reshape(-1), mode="promise_in_bounds", unique_indices=True).reshape(cell.shape)
+        tops, columns = below(tables, cell, top)
+        return cell, jnp.concatenate([*tops, jnp.moveaxis(columns, 1, 2).reshape(len(cell), -1)], 1)
+
+    return written_and_followed(by_xla, cell, given, PARENT, tables.cell_width, tables.max_pops + 1)
 
 
 def _by_programs(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources) -> ConstraintState:
@@ -219,12 +231,20 @@ def _landed_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Arra
     return moved, state.alloc + length[:, 0], cells.columns
 
 
-def _placed_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Array], jax.Array, jax.Array, jax.Array]:
-    """`_landed_row` with the places of the new cells, int32[B, C, PM], in the row's own, and the cells."""
+def _written_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
+    """`_landed_row` with what `row_cells` is to write, the numbers of one new cell after another, and to follow."""
     moved, alloc, columns = _landed_row(tables, rows)
-    new = stacked([x[:, 0] for x in columns], 1)
-    number, entry = (jax.lax.broadcasted_iota(jnp.int32, new.shape, axis) for axis in (1, 2))
-    return moved, alloc, (rows[0].alloc[:, None, None] + entry) * tables.cell_width + number, new
+    new = stacked([x[:, 0] for x in columns]).reshape(len(alloc), -1)
+    return moved, alloc, jnp.concatenate([rows[0].alloc[:, None] * tables.cell_width, moved["top"], new], 1)
+
+
+def _last_row_of_way(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
+    """`_last_row` with the way down that `row_cells` has found."""
+    *others, way = rows
+    count = tables.max_pops + 1
+    columns = way[:, count:].reshape(len(way), count, tables.cell_width)
+    tops = [way[:, i : i + 1] for i in range(count)]
+    return _last_row(tables, (*others, (tops, jnp.moveaxis(columns, 1, 2))))
 
 
 def _last_row(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:

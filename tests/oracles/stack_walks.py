@@ -48,7 +48,8 @@ class Bases:
 def configurations(state: Any, row: int, node_base: int, symbol_base: int, width: int) -> list[Configuration]:
     """What a row of the device state follows, in the numbers of its own constraint; costs are left 0. `width`: of a cell."""
     out = []
-    cells = np.asarray(state.cell[row]).reshape(-1, width)
+    numbers = np.asarray(state.cell[row])  # of whole registers: the last may be none of a cell
+    cells = numbers[: len(numbers) // width * width].reshape(-1, width)
     for k, node in enumerate(np.asarray(state.node[row])):
         if not node:
             continue

@@ -30,7 +30,8 @@ def contents(tables, state):
     """What the stacks hold, from the top down, as far as the depth limit goes: int32[B, K, DEPTH, 2], -1 below the bottom."""
     rows = jnp.arange(state.top.shape[0], dtype=jnp.int32)[:, None]
     at, found = state.top, []
-    cells = state.cell.reshape(len(rows), -1, tables.cell_width)
+    numbers = state.cell.shape[1] // max(tables.cell_width, 1) * tables.cell_width  # those beyond fill a register up
+    cells = state.cell[:, :numbers].reshape(len(rows), -1, tables.cell_width)
     for _ in range(DEPTH if state.top.shape[1] else 0):
         cell = cells[rows, at]
         pair = jnp.stack([cell[..., SYMBOL], cell[..., REGISTER]], -1)

@@ -12,9 +12,10 @@ from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.planes import LOWEST, NEVER, clean, column_sum
 from jax_decode.kernels.row_layout import LANES, words_for
 from jax_decode.kernels.settled_rows import Lanes, Settled, settled
-from jax_decode.sampling.by_tops import _by_tops, _cut_and_summed_plainly
+from jax_decode.sampling.by_tops import _chosen_by_tops, _cut_and_summed_plainly, _settled_by_tops
 from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.samplers import MinP, TopK, TopP
+from jax_decode.sampling.within_column import chosen_of
 from tests.jax_decode.kernels.test_one_pass import example, noise_of
 
 SAMPLERS = [TopK(1, None), TopK(20, None), TopP(np.float32(0.4), None), TopP(np.float32(0.95), None), TopP(np.float32(1), None)]
@@ -110,17 +111,23 @@ def compare(sampler, masked, inverse, batch, width, dtype, with_raw):
     allowed = allowed._replace(word_at=lambda column: jnp.take_along_axis(words, column.reshape(batch, -1), 1).reshape(column.shape))
     scale = jnp.linspace(0.3, 2, batch)[:, None] if inverse == "rows" else None if inverse is None else jnp.float32(inverse)
     arguments = (sampler, allowed, scale, noise_of(batch), with_raw or not masked)
-    got = jax.jit(lambda: _by_tops(*arguments, interpret=True))()
-    want = jax.jit(lambda: _cut_and_summed_plainly(*arguments))()
-    np.testing.assert_array_equal(got[0], want[0])
-    some, some_listed = np.asarray(want[1].score) > NEVER, masked and np.asarray(want.candidate[0]) > NEVER
-    np.testing.assert_array_equal(np.asarray(got[1].item)[some], np.asarray(want[1].item)[some])
+    rows = jax.jit(lambda: _settled_by_tops(*arguments, True))()
+    got, want = Settled.unpacked(rows), jax.jit(lambda: _cut_and_summed_plainly(*arguments))()
+    np.testing.assert_array_equal(got.threshold, want.threshold)
+    some, some_listed = np.asarray(want.summary.score) > NEVER, masked and np.asarray(want.candidate[0]) > NEVER
+    np.testing.assert_array_equal(np.asarray(got.column)[some], np.asarray(want.summary.item)[some])
     assert (got.candidate is None) == (not masked)
     for mine, other in zip(got.candidate or (), want.candidate or ()):
         np.testing.assert_allclose(mine[some_listed], other[some_listed], rtol=1e-6 if mine.dtype == jnp.float32 else 0)
-    for mine, other in zip(got[1], want[1]):
-        if mine.dtype == jnp.float32:
+    for mine, other in zip((got.score, got.allowed, got.raw), want.summary[:1] + want.summary[2:]):
+        if with_raw or not masked or other is not want.summary.raw:
             np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
+    chosen = jax.jit(lambda: _chosen_by_tops(*arguments, interpret=True))()
+    meant = jax.jit(lambda: chosen_of(allowed, scale, arguments[3], want))()
+    np.testing.assert_array_equal(chosen.token, meant.token)
+    assert (np.asarray(meant.token) >= 0).sum() > batch // 2
+    for mine, other in zip(chosen[1:], meant[1:]):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
 
 
 def test_columns_keep_their_largest():

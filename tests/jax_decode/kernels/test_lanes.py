@@ -10,7 +10,7 @@ import pytest
 
 import fsa_compile as fc
 import jax_decode
-from jax_decode.kernels import lanes, row_program, rows_gpu
+from jax_decode.kernels import lanes, row_cells, row_program, rows_gpu
 from jax_decode.kernels.gather import fields, last_of, read
 from jax_decode.kernels.target import compiled_for, target
 from jax_decode.step import masking, transition
@@ -134,6 +134,7 @@ def test_steps_are_those_of_xla(kind, platform, many, monkeypatch, exhaustive):
         monkeypatch.setattr(module, "by_lanes", functools.partial(lanes.by_lanes, interpret=True))
         monkeypatch.setattr(module, "by_programs", by_programs)
         monkeypatch.setattr(module, "in_programs", lambda: target() == "gpu")
+    monkeypatch.setattr(transition, "written_and_followed", functools.partial(row_cells.written_and_followed, interpret=True))
     drawn = set()
     for key in jax.random.split(jax.random.key(1), 16 if kind == "regular" or exhaustive else 8):
         after, (allowed, tokens) = step(False, tables, rows, key)
