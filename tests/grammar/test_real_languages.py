@@ -168,6 +168,16 @@ def test_keywords_are_no_names(name, exhaustive):
         assert judge(text) or not accepts(name, text), text
 
 
+def test_what_follows_less_and_greater_typescript_reads_too():
+    """Behind type arguments it expects ( or a template, and what begins a value and is on the same line makes them comparisons."""
+    judge = judge_of("typescript")
+    ends = ("\n c", " \n c", " // c\n d", " /* c\n */ d", " /c/", " as", " as.c", " satisfies", " of", " c", " -c", " `c`", " [c]", " .5", " <T>c")
+    texts = [f"{begin}{end}{close}\n" for begin, close in (("x = a < b >", ""), ("f(a < b, c >", ")"), ("x = a >", "")) for end in ends]
+    taken = [text for text in texts if accepts("typescript", text)]
+    assert [text for text in taken if not judge(text)] == []
+    assert len(taken) > 20
+
+
 def test_xml_with_given_names_is_wellformed_and_compares_them(exhaustive):
     more = """
 %override element: _element{"note"} | _element{"n"} | _element{"to"}
