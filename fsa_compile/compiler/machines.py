@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,9 +29,13 @@ from fsa_compile.automata.unfold_stacks import flattened
 from fsa_compile.compiler.arguments import Request
 from fsa_compile.compiler.canonical_forms import canonical_form, canonical_stack
 from fsa_compile.composition.compose import compose, compose_machine
-from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
 from fsa_compile.languages.language import Language
+from fsa_compile.languages.pattern_language import literal
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
+
+if TYPE_CHECKING:
+    from fsa_compile.preprocessing.text_start import TextStart
 
 _MOST_FLAT = 200_000
 """Most states of a machine whose few stacks are written out."""
@@ -98,8 +102,6 @@ def compile_machine(
         what = "temperatures of rules are kept only without canonical=, filters= and starts_text="
         raise ConstraintError(what, fix="Leave these out, or the option temperature.")
     case = _Case(machine, request, stacks, flat_states, way_out)
-    if request.starts_text:
-        case = case.at_text_start()
     if case.request.filters.text:
         case = case.behind_text_filters()
     return next(made for representation in _REPRESENTATIONS if (made := representation(case)) is not None)
@@ -111,8 +113,6 @@ class _Case:
 
     Attributes:
       machine, request, stacks, flat_states, way_out: as for `compile_machine`.
-      prefix: text before that of the machine, where it keeps its stack.
-      first: what the first token of a text must be; None for any.
     """
 
     machine: ByteMachine
@@ -120,21 +120,6 @@ class _Case:
     stacks: int
     flat_states: int
     way_out: str
-    prefix: bytes = b""
-    first: Any = None
-
-    def at_text_start(self) -> _Case:
-        """The case of a text that begins as the tokenizer has it."""
-        from fsa_compile.preprocessing.text_start import first_tokens, machine_start
-
-        start, needed = machine_start(self.request.tokenizer)
-        filters = dataclasses.replace(self.request.filters, text=(*self.request.filters.text, *needed))
-        return dataclasses.replace(
-            self,
-            request=dataclasses.replace(self.request, filters=filters),
-            prefix=start.prefix.encode(),
-            first=first_tokens(self.request.tokenizer, start),
-        )
 
     def behind_text_filters(self) -> _Case:
         """The case of the machine's product with the filters over text."""
@@ -153,6 +138,10 @@ class _Case:
         filters = dataclasses.replace(filters, text=())
         return dataclasses.replace(self, machine=found, request=dataclasses.replace(request, filters=filters, max_depth=depth))
 
+    def composed(self) -> CompiledConstraint:
+        """The artifact of the machine as it is."""
+        return _composed_machine(self.machine, self.request, stacks=self.stacks, flat_states=self.flat_states)
+
     def unfolded(self, why: str) -> ByteMachine:
         """The machine with its configurations as controls; `why` names what needs that."""
         from fsa_compile.automata.unfold_configurations import written_out
@@ -165,18 +154,87 @@ class _Case:
 
 def _own_stack(case: _Case) -> CompiledConstraint | None:
     """The machine's own stack and counters."""
-    request, first = case.request, case.first
-    if request.canonical is not False or request.filters.tokens or not (first is None or first.are_spaces):
+    request = case.request
+    if request.canonical is not False or request.filters.tokens:
         return None
-    made = _composed_machine(case.machine, request, stacks=case.stacks, flat_states=case.flat_states)
-    if case.prefix:
-        from fsa_compile.composition.prefix.partial_tokens import PartialTokens
-        from fsa_compile.composition.prefix.prepend import with_prefixes
-        from fsa_compile.vocabulary.lookup import token_lookup
+    if request.starts_text:
+        return _own_stack_at_start(case)
+    return case.composed()
 
-        lookup = token_lookup(request.vocabulary)
-        made = with_prefixes(PartialTokens(made, lookup), lookup, [case.prefix])[0]
-    return made if first is None else first.narrowed(made)
+
+def _own_stack_at_start(case: _Case) -> CompiledConstraint | None:
+    """The artifact of a machine with its stack, behind what the tokenizer puts before a text.
+
+    Where a text may begin with a space, which is then its prefix, and others get one, two texts come to the same bytes: with
+    few stacks that is written out, else the texts that begin with a space are left out (see `docs/limits.md`).
+
+    Args:
+      case: its request asks for `starts_text`, and for nothing that takes the stack away.
+
+    Returns:
+      None where the first token has to be looked at: then a representation over tokens is needed.
+    """
+    from fsa_compile.composition.prefix.partial_tokens import PartialTokens
+    from fsa_compile.composition.prefix.prepend import with_prefixes
+    from fsa_compile.preprocessing.text_start import WITHOUT_SPACE, first_tokens, text_start
+    from fsa_compile.vocabulary.lookup import token_lookup
+
+    start = text_start(case.request.tokenizer)
+    first = first_tokens(case.request.tokenizer, start)
+    if first is not None and not first.are_spaces:
+        return None
+    spaced, has_empty = bool(case.machine.run(b" ")), case.machine.accepts(b"")
+    if not start.prefix:
+        return (_narrowed(case, WITHOUT_SPACE) if spaced and not start.keeps_spaces else case).composed()
+    if spaced and start.keeps_spaces and not start.always:
+        made = _few_stacks(case)
+        if made is not None:
+            return made
+    behind = _behind_prefix(case, start, spaced, has_empty)
+    if behind is None:
+        return case.composed() if start.keeps_spaces else _empty(case)
+    lookup = token_lookup(case.request.vocabulary)
+    made = with_prefixes(PartialTokens(behind.composed(), lookup), lookup, [start.prefix.encode()])[0]
+    made = made if first is None else first.narrowed(made)
+    return _also_empty(made) if has_empty else made
+
+
+def _behind_prefix(case: _Case, start: TextStart, spaced: bool, has_empty: bool) -> _Case | None:
+    """The case of the texts that get a prefix; None where there is none, and yet there are texts."""
+    from fsa_compile.preprocessing.text_start import NOT_EMPTY, WITHOUT_SPACE
+
+    if has_empty:
+        try:
+            case = _narrowed(case, NOT_EMPTY)
+        except UnsatisfiableError:
+            return None
+    if spaced and not (start.always and start.keeps_spaces):
+        try:
+            case = _narrowed(case, WITHOUT_SPACE)
+        except UnsatisfiableError:
+            if has_empty or start.keeps_spaces:
+                return None
+            raise
+    return case
+
+
+def _narrowed(case: _Case, passing: Language) -> _Case:
+    filters = dataclasses.replace(case.request.filters, text=(passing,))
+    return dataclasses.replace(case, request=dataclasses.replace(case.request, filters=filters)).behind_text_filters()
+
+
+def _empty(case: _Case) -> CompiledConstraint:
+    """The artifact of the empty text."""
+    request = case.request
+    dfa = literal("").to_byte_dfa(request.limits, request.deadline)
+    return compose(dfa, request.vocabulary, source=request.source, limits=request.limits, deadline=request.deadline)
+
+
+def _also_empty(made: CompiledConstraint) -> CompiledConstraint:
+    """A constraint whose start is no other node's successor, with the empty text."""
+    accept, distance, need = made.accept.copy(), made.distance.copy(), made.need.copy()
+    accept[made.start], distance[made.start], need[made.start] = True, 0, 0
+    return dataclasses.replace(made, accept=accept, distance=distance, need=need)
 
 
 def _few_stacks(case: _Case) -> CompiledConstraint | None:

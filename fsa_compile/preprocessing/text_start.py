@@ -9,7 +9,7 @@ import numpy as np
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.errors import ConstraintError
-from fsa_compile.filters.filter_base import TokenDfa, TokenFilter
+from fsa_compile.filters.filter_base import TextFilter, TokenDfa, TokenFilter
 from fsa_compile.languages.constructors import regex
 from fsa_compile.languages.language import Language
 from fsa_compile.languages.pattern_language import literal
@@ -47,6 +47,12 @@ class TextStart:
 
 _EMPTY = literal("")
 _WITHOUT_SPACE = regex(r"(?s)(?! ).*")
+WITHOUT_SPACE: Language = TextFilter(
+    "no space at the start of a text", lambda limits, deadline: _WITHOUT_SPACE.to_byte_dfa(limits, deadline)
+)
+"""Texts that do not begin with a space: the others cannot be told from these where both get one space, or lose all."""
+NOT_EMPTY: Language = TextFilter("a text", lambda limits, deadline: regex(r"(?s).+").to_byte_dfa(limits, deadline))
+"""Texts before which a tokenizer may put something; the empty text gets nothing."""
 
 
 def text_start(tokenizer: Any) -> TextStart:
@@ -76,13 +82,6 @@ def text_start(tokenizer: Any) -> TextStart:
         prefix=prefix.decode(), always=len(spaced) > len(prefix) > 0, dropped=bool(prefix) and tokenizer.decode(one) == "a",
         keeps_spaces=tokenizer.decode(two) == " a",
     )  # fmt: skip
-
-
-def machine_start(tokenizer: Any) -> tuple[TextStart, tuple[Language, ...]]:
-    """The convention, and filters for constraints that always get the prefix."""
-    start = text_start(tokenizer)
-    plain = start.keeps_spaces and (start.always or not start.prefix)
-    return start, () if plain else (_WITHOUT_SPACE,)
 
 
 def first_tokens(tokenizer: Tokenizer, start: TextStart) -> FirstTokens | None:
