@@ -222,6 +222,7 @@ class Reader:
 
     def _container(self, T: Any, origin: Any, args: tuple[Any, ...], place: str, scope: Scope) -> Shape | None:
         if origin is tuple:
+            _check_unpacked(args, place)
             if not args:
                 bare = T is tuple or T is typing.Tuple  # noqa: UP006
                 return shapes.Many(shapes.Anything(), tuple) if bare else shapes.Row(())
@@ -254,6 +255,16 @@ class Reader:
             raise UnsupportedTypeError(
                 "its values cannot be hashed, so no set or dict can hold them", place=place,
                 fix="Use a list, a tuple or a frozen dataclass.",
+            )  # fmt: skip
+
+
+def _check_unpacked(args: tuple[Any, ...], place: str) -> None:
+    """Raises for elements that are another tuple's, as in `tuple[int, *tuple[str, ...]]`."""
+    for i, arg in enumerate(args):
+        if getattr(arg, "__unpacked__", False) or typing.get_origin(arg) is typing.Unpack:
+            raise UnsupportedTypeError(
+                f"{type_name(arg)} is an unpacked tuple", place=f"{place}[{i}]",
+                fix="Write its elements one by one; of any number of them tuple[T, ...] or a list of its own.",
             )  # fmt: skip
 
 

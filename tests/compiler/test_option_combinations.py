@@ -181,6 +181,10 @@ class Oracle:
             walk.advance(byte)
         return walk.accepting and all(passes(data.decode()) for passes in self.of_text)
 
+    def is_after_prefix(self, data: bytes) -> bool:
+        """Whether what follows one space is a text that does not begin with another."""
+        return not data[1:].startswith(b" ") and self.is_text(data[1:])
+
     def before(self, text: bytes) -> bytes | None:
         """The bytes of a text's tokens; None where it cannot be read back."""
         start = self.start
@@ -242,7 +246,7 @@ def one_case(rng: random.Random) -> Counter:
         return Counter(none=1)
     wanted = oracle.sequences() if "max_depth" not in options else []
     if oracle.leaves_spaces_out and name.startswith("grammar"):
-        wanted = [ids for ids in wanted if oracle.is_text(oracle.vocabulary.decode_bytes(ids)[1:])]
+        wanted = [ids for ids in wanted if not ids or oracle.is_after_prefix(oracle.vocabulary.decode_bytes(ids))]
     case = (name, options, getattr(oracle, "start", None), oracle.vocabulary.tokens[-8:])
     constraint, empty = None, ""
     try:

@@ -6,11 +6,12 @@ import collections
 import dataclasses
 import datetime
 import decimal
+import enum
 import itertools
 import math
 import random
 import uuid
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, NotRequired, TypedDict, TypeVar
 
 from hypothesis import strategies as st
 
@@ -19,13 +20,53 @@ from fsa_compile.python_types import Ge, Gt, Le, Length, Lt, MultipleOf, Pattern
 Typed = tuple[Any, st.SearchStrategy[Any]]
 _BOUNDS = [0.0, 0.1, -0.1, 1.0, 5.0, -7.25, 1e-7, 1e-300, 5e-324, 1e10, 123456.789, 1e21, 1e22, 1e100, 1e300, -1e300, -1e-5]
 _text = st.text(max_size=8)
+_Inside = TypeVar("_Inside")
+
+
+class Tone(enum.Enum):
+    RED, BLUE, NONE, HALF = "red", 2, None, 0.5
+
+
+class Rank(enum.IntEnum):
+    FIRST, LAST = 1, -3
+
+
+class Word(enum.StrEnum):
+    A, QUOTED, ACCENT = "a", 'b"c', "é"
+
+
+@dataclasses.dataclass(frozen=True)
+class Boxed(Generic[_Inside]):
+    inside: _Inside
+    more: Boxed[_Inside] | None = None
+
+
 _number = itertools.count()
 
 
 def random_type(rng: random.Random, depth: int = 2) -> Typed:
     """A type and a strategy of its values."""
-    makers = [_float, _float, _integer, _decimal, _string, _scalar, _literal]
-    return rng.choice([*makers, _sequence, _mapping, _union, _record] if depth else makers)(rng, depth)
+    makers = [_float, _float, _integer, _decimal, _string, _scalar, _literal, _members]
+    return rng.choice([*makers, _sequence, _mapping, _union, _record, _named] if depth else makers)(rng, depth)
+
+
+def _members(rng: random.Random, depth: int) -> Typed:
+    """An enum, or some of its members."""
+    made = rng.choice([Tone, Rank, Word])
+    some = rng.sample(list(made), rng.randint(1, len(made)))
+    return (made, st.sampled_from(made)) if rng.random() < 0.5 else (Literal[*some], st.sampled_from(some))
+
+
+def _named(rng: random.Random, depth: int) -> Typed:
+    """A type by another name, in a generic class, or a typed dict some of whose keys may be left out."""
+    T, values = random_type(rng, depth - 1)
+    kind, title = rng.choice(["new", "box", "keys"]), f"Named{next(_number)}"
+    if kind == "new":
+        return NewType(title, T), values
+    if kind == "box":
+        return Boxed[T], st.builds(Boxed, values, st.none() | st.builds(Boxed, values))
+    made = TypedDict(title, {"a b": T, 'q"': NotRequired[T]})  # type: ignore[operator]
+    return made, st.fixed_dictionaries({"a b": values}, optional={'q"': values})
 
 
 def _float(rng: random.Random, depth: int) -> Typed:

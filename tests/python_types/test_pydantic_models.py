@@ -235,3 +235,29 @@ def test_refused_models(made, place):
         compile_type(made, every_byte())
     assert error.value.place.startswith(place)
     assert error.value.fix
+
+
+class Tone(enum.Enum):
+    RED = "red"
+
+
+class Rank(enum.IntEnum):
+    FIRST = 1
+
+
+class Open(pydantic.BaseModel, extra="allow"):
+    tone: Literal[Tone.RED]
+    rank: Rank | int = 2
+
+
+def test_what_the_limits_say():
+    """Where `parse` and pydantic part: a member of a plain enum in a Literal; and fields that a class does not name."""
+    limits = CompileLimits()
+    accepts = machine_of_type(shape_of(Open), "json", None, limits, Deadline(limits)).accepts
+    assert accepts(b'{"tone": "red", "rank": 1}')
+    assert not accepts(b'{"tone": "red", "rank": 1, "more": 1}')
+    value = parse(Open, '{"tone": "red", "rank": 1}')
+    assert (value.tone, type(value.rank)) == (Tone.RED, int)
+    assert type(TypeAdapter(Rank | int).validate_json("1")) is int
+    with pytest.raises(pydantic.ValidationError, match=r"Input should be <Tone\.RED"):
+        Open.model_validate_json('{"tone": "red"}')

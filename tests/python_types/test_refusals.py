@@ -87,6 +87,8 @@ REFUSED = {
     "bytes in a list": (Bytes, "Bytes"),
     "tuple in a list": (Same, "Same"),
     "complex": (complex, "complex"),
+    "unpacked": (tuple[int, *tuple[str, ...]], "tuple[int, *tuple[str, ...]][1]"),
+    "unpacked by name": (tuple[typing.Unpack[tuple[int, str]]], "tuple[*tuple[int, str]][0]"),  # noqa: UP044
     "callable": (typing.Callable[[int], int], ""),
 }
 
