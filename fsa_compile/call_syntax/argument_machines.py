@@ -19,7 +19,7 @@ from fsa_compile.call_syntax.call_frames import CallFrames, MarkedFrames, Python
 from fsa_compile.call_syntax.call_scalars import CallScalars, MarkedScalars, OwnControls, PythonScalars, TextMarkedScalars
 from fsa_compile.call_syntax.call_spelling import PythonSpeller, RawSpeller
 from fsa_compile.call_syntax.syntax import MARK, CallSyntax
-from fsa_compile.errors import ConstraintError, SchemaError, UnsatisfiableSchemaError, flat_enough
+from fsa_compile.errors import ConstraintError, SchemaError, flat_enough
 from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema.atoms import OBJECT
 from fsa_compile.json_schema.container_base import Attempts, SchemaParts
@@ -200,6 +200,7 @@ class _Build:
             parts = parts_of(raw, marked)
             frames = MarkedFrames(parts, marked)
         self._parts = (*(part for part in parts[:-1] if part is not attempts), frames)
+        self._derivatives, self._scalars = parts.derivatives, parts.scalars
         self._end = controls.new()
         self._symbol = controls.symbol(((1, self._end),))
         try:
@@ -219,7 +220,8 @@ class _Build:
         """The machine, and where each tool's arguments begin."""
         for number, entry in enumerate(self._entries):
             if not entry or not self._reach.outcomes[entry]:
-                raise UnsatisfiableSchemaError("no arguments satisfy the schema", pointer=f"#/$defs/{number}")
+                undecided = self._scalars.undecided()
+                raise self._derivatives.nothing("no arguments satisfy the schema", undecided, f"#/$defs/{number}")
         return byte_machines(self._controls, self._reach, self._entries, self._symbol, self._end)
 
     def release(self) -> None:

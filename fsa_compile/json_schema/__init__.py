@@ -217,6 +217,7 @@ class _Build:
         speller = Speller(controls)
         scalars = Scalars(controls, speller, decisions, keywords, options, limits)
         self._derivatives = derivatives = Derivatives(decisions, values, keywords, options, scalars.matches)
+        self._undecided = scalars.undecided
         frames = Frames(SchemaParts(controls, speller, scalars, attempts, derivatives, options))
         self._parts = (controls, speller, scalars, derivatives, frames)
         self._end = controls.new()
@@ -231,7 +232,7 @@ class _Build:
 
     def machine(self) -> ByteMachine:
         if self._call is None or not self._reach.outcomes[self._call[1]]:
-            raise self._derivatives.nothing("no JSON value satisfies the schema")
+            raise self._derivatives.nothing("no JSON value satisfies the schema", self._undecided())
         symbol, entry = self._call
         if self._apart:
             symbol, entry = Aims(self._controls, self._reach).called(symbol, entry)

@@ -23,6 +23,7 @@ from fsa_compile.json_schema.atoms import (
     Equals,
     Found,
     Has,
+    HasFormat,
     Items,
     Members,
     Names,
@@ -80,10 +81,21 @@ class Derivatives:
         self._contradictions = Contradictions(decisions, keywords, self._together)
         self._known_together: dict[frozenset[int], bool] = {}
 
-    def nothing(self, what: str) -> SchemaError:
-        """The error for a schema of which nothing can be written; `what` is said where nothing satisfies it."""
+    def nothing(self, what: str, undecided: HasFormat | None, pointer: str = "#") -> SchemaError:
+        """The error for a schema of which nothing can be written.
+
+        Args:
+          what: said where nothing satisfies it.
+          undecided: see `Strings.undecided`.
+          pointer: its place.
+        """
+        if undecided is not None:
+            return UnsupportedSchemaError(
+                f"whether any string that the schema leaves has the format {undecided.name!r} is not decided here",
+                pointer=self._keywords.origin.get(undecided, pointer), fix="Remove the format, or allow other strings.",
+            )  # fmt: skip
         if self._keywords.uncertain is None:
-            return UnsatisfiableSchemaError(what, pointer="#", fix="Loosen its conditions.")
+            return UnsatisfiableSchemaError(what, pointer=pointer, fix="Loosen its conditions.")
         return UnsupportedSchemaError(
             "what satisfies the schema has several keys that it does not name, and such keys may be repeated",
             pointer=self._keywords.uncertain, fix="Name the properties, or ask for fewer members.",

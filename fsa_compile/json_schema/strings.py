@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fsa_compile.arrays.graphs import leading
@@ -55,6 +56,7 @@ class Strings:
         self._decisions, self._keywords, self._options, self._limits = decisions, keywords, options, limits
         self._dfas: dict[Any, TextDfa] = {}
         self._strings: dict[int, TextDfa] = {}
+        self._asked: dict[int, None] = {}
 
     def matches(self, atom: Any, text: str) -> bool:
         """Whether a string satisfies a string atom."""
@@ -116,16 +118,7 @@ class Strings:
         if not support:
             return any_text(formula)
         atoms = [d.atoms[v] for v in support]
-        index = {v: i for i, v in enumerate(support)}
-
-        def label(said: tuple[int, ...]) -> int:
-            """The outcome; none where it depends on a format that is undecided."""
-            for i, atom in enumerate(atoms):
-                if isinstance(atom, HasFormat) and said[i] == UNDECIDED:
-                    either = {label((*said[:i], way, *said[i + 1 :])) for way in (0, 1)}
-                    return either.pop() if len(either) == 1 else 0
-            return d.evaluate(formula, lambda v: said[index[v]])
-
+        label = self._labels(formula, atoms, [])
         if len(atoms) > 2:
             for atom, rest in self._lengths(formula):  # many states: what the rest leaves of them comes first
                 both = [self.string_dfa(rest), self.dfa(atom)]
@@ -138,11 +131,41 @@ class Strings:
             return TextDfa(dfas[0].rows, [label((1,)) if x else 0 for x in dfas[0].labels])
         return product(dfas, label, self._options.max_product, self._keywords.origin.get(atoms[-1], "#"))
 
+    def _labels(self, formula: int, atoms: list[Any], unclear: list[HasFormat]) -> Callable[[tuple[int, ...]], int]:
+        """The outcome by what the atoms of the formula say, in their order; none where it depends on a format that is undecided,
+        which is added to `unclear`."""
+        d = self._decisions
+        index = {v: i for i, v in enumerate(d.support(formula))}
+
+        def label(said: tuple[int, ...]) -> int:
+            for i, atom in enumerate(atoms):
+                if isinstance(atom, HasFormat) and said[i] == UNDECIDED:
+                    either = {label((*said[:i], way, *said[i + 1 :])) for way in (0, 1)}
+                    if len(either) == 1:
+                        return either.pop()
+                    unclear.append(atom)
+                    return 0
+            return d.evaluate(formula, lambda v: said[index[v]])
+
+        return label
+
+    def undecided(self) -> HasFormat | None:
+        """A format because of which no strings were found somewhere, since it is undecided for all that there may be."""
+        unclear: list[HasFormat] = []
+        for formula in self._asked:
+            atoms = [self._decisions.atoms[v] for v in self._decisions.support(formula)]
+            if formula in self._strings and not any(self._strings[formula].labels):
+                with contextlib.suppress(LimitError):
+                    label = self._labels(formula, atoms, unclear)
+                    product([self.dfa(atom) for atom in atoms], label, self._options.max_product, "#")
+        return unclear[0] if unclear else None
+
     def string(self, formula: int) -> int:
         """The control after the opening quote."""
         formula = self._without_implied(self._with_one_length(formula))
         if not formula:
             return 0
+        self._asked[formula] = None
         counted = self._counted(formula)
         if counted is not None:
             return self._counted_string(*counted)

@@ -173,6 +173,7 @@ class _Build:
         code = Codes()
         texts = Texts(controls, speller, scalars, decisions, options, code)
         self._derivatives = derivatives = Derivatives(decisions, values, keywords, schema, scalars.matches)
+        self._undecided = scalars.undecided
         frames = YamlFrames(SchemaParts(controls, speller, scalars, attempts, derivatives, schema), texts, options, code)
         self._call, self._ends = frames.root(keywords.value(document.root), style == "block")
         controls.finish()
@@ -181,7 +182,7 @@ class _Build:
 
     def machine(self) -> ByteMachine:
         if self._call is None or not self._reach.outcomes[self._call[1]]:
-            raise self._derivatives.nothing("no value satisfies the schema")
+            raise self._derivatives.nothing("no value satisfies the schema", self._undecided())
         symbol, entry = self._call
         if self._apart:
             symbol, entry = Aims(self._controls, self._reach).called(symbol, entry)

@@ -17,7 +17,8 @@ from oracles.formats import JUDGES, undecided_here
 from oracles.text_walks import derived
 
 from fsa_compile.grammar.lark_syntax import parse_lark
-from fsa_compile.json_schema import schema_machine
+from fsa_compile.json_schema import UnsatisfiableSchemaError, UnsupportedSchemaError, schema_machine
+from fsa_compile.yaml_schema import yaml_machine
 
 
 def strings(machine, rng: random.Random) -> str:
@@ -57,3 +58,35 @@ def test_what_the_rules_derive_is_read(tally):
         assert JUDGES[name](text) is True, (name, text)
         assert undecided_here(name, text) or machine_of(name).accepts(json.dumps(text, ensure_ascii=False).encode()), (name, text)
         tally.update(made=1, checks=1)
+
+
+LEFT_OUT = {
+    "regex": ["(?<n>a)", r"\0", r"\cA", "[^]", "a{10,20}", "[b-y]"],
+    "hostname": ["xn--bcher-kva.example", "a.b.c.d.e.f.g.h.i.j.k"],
+    "duration": ["p1d", "P1d"],
+    "time": ["16:59:60-01:30"],
+    "date-time": ["1990-12-31T16:59:60-01:30"],
+    "email": ["a@[IPv6:1:2:3:4:5:6:7::]", "a@[127.0.0.01]"],
+    "relative-json-pointer": ["0+1/a"],
+}
+"""What docs/limits.md leaves out of a format and of its negation."""
+WRONG = {"regex": "*", "hostname": "a..b", "duration": "1", "time": "24:00:00Z", "date-time": "1990", "email": "a", "relative-json-pointer": "/a"}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+@pytest.mark.parametrize("compiled", [schema_machine, yaml_machine])
+def test_a_string_that_is_undecided_is_no_contradiction(name, compiled):
+    """Listed strings and a format: nothing to write is a contradiction only where it is certain that the strings have not the format."""
+    for text in LEFT_OUT[name]:
+        for schema, pointer in (
+            ({"const": text, "format": name}, "#/format"),
+            ({"enum": [text, 1], "type": "string", "not": {"format": name}}, "#/not/format"),
+            ({"allOf": [{"enum": [WRONG[name], text]}, {"format": name}]}, "#/allOf/1/format"),
+            ({"items": {"const": text, "format": name}, "minItems": 1, "type": "array"}, "#/items/format"),
+        ):
+            with pytest.raises(UnsupportedSchemaError, match=r"whether .* has the format .* is not decided here") as error:
+                compiled(schema)
+            assert error.value.pointer == pointer
+    for schema in ({"const": WRONG[name], "format": name}, {"const": LEFT_OUT[name][0], "format": name, "minLength": 99}, {"const": "a", "pattern": "b"}):
+        with pytest.raises(UnsatisfiableSchemaError):
+            compiled(schema)
