@@ -350,9 +350,7 @@ class _Framing:
         if may_end:
             self.end[at.control : at.control + machine.num_controls][returning] = END_RETURN
             self.end[end] = END_RETURN
-        outermost = self.outermost[number]
-        leaves = machine.ret[:, machine.stack[0]] == last[0]
-        for control in np.flatnonzero(outermost & returning & leaves).tolist():
+        for control in np.flatnonzero(returning & _closing(machine, self.outermost[number])).tolist():
             row = self.action[control + at.control]
             row[readable & (row == 0)] = leave
             own = _columns(machine.action[control], self.kinds[number])
@@ -422,6 +420,20 @@ def _outermost(machine: ByteMachine, starts: set[int]) -> np.ndarray:
     source, target = np.concatenate((control[which], size + symbol)), np.concatenate((leads[entry], there))
     source, target = np.divmod(distinct(source * (size + machine.num_symbols) + target), size + machine.num_symbols)
     return reached(source[target > 0], target[target > 0], starts, size + machine.num_symbols)[:size]
+
+
+def _closing(machine: ByteMachine, outermost: np.ndarray) -> np.ndarray:
+    """bool[S], controls behind which a value may be complete: those of its own frame, and of frames that end together with it."""
+    (last,) = np.flatnonzero(machine.end == END_HERE)
+    returning = machine.end == END_RETURN
+    control, symbol, after = machine.returns
+    found = outermost & returning & (machine.ret[:, machine.stack[0]] == last)
+    inner = returning[control] & (symbol != machine.stack[0])
+    while True:
+        more = control[inner & found[after] & ~found[control]]
+        if not len(more):
+            return found
+        found[more] = True
 
 
 def _no_sets(machine: ByteMachine) -> KeySets:
