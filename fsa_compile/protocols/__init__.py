@@ -222,8 +222,8 @@ def parse_response(
 ) -> Response:
     """Reads a whole turn.
 
-    What a function takes, and an answer that is a type, are checked. Where a schema describes a tool or the answer, JSON is read and
-    not held against it: what a constraint has written keeps to the schema, other texts are for a validator.
+    What a function takes, and an answer that is a type, are checked. Where a schema describes a tool or the answer, JSON is read
+    and not held against it: what a constraint has written keeps to the schema, other texts are for a validator.
 
     Args:
       written: the token ids, ids that end the turn at their end or not; or text, in which the names of special tokens stand for
