@@ -125,7 +125,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(8, every=("name", "remaining"))
+@pytest.mark.sampled(6, every=("name", "remaining"))
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("remaining", [0, 2])
 def test_kinds_of_constraints_against_their_walks(name, remaining):
