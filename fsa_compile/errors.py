@@ -19,12 +19,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Kind = TypeVar("_Kind")
 
 
-class ConstraintError(ValueError):
-    """Base of every error that compiling or loading a constraint can raise.
+class PartsError(ValueError):
+    """Base of the errors of all packages but `models`: their texts have three parts.
 
     Args:
       what: one sentence that says what is wrong.
-      where: the place in the user's input (an offset, a file, a line), or "".
+      where: the place in the user's input (an offset, a file, a line, a row), or "".
       fix: what the user can do about it, or "".
     """
 
@@ -35,14 +35,11 @@ class ConstraintError(ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors pass between processes: keyword arguments are more than an exception can restore by itself."""
-        return _restored, (type(self), self.args, self.__dict__)
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
-def _restored(kind: type[ConstraintError], args: tuple[Any, ...], attributes: dict[str, Any]) -> ConstraintError:
-    error = kind.__new__(kind)
-    error.args = args
-    error.__dict__.update(attributes)
-    return error
+class ConstraintError(PartsError):
+    """Base of every error that compiling or loading a constraint can raise; its arguments are those of every error."""
 
 
 def shown(value: Any, width: int = 60) -> str:

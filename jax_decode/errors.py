@@ -1,7 +1,7 @@
 """Exceptions of the decoding half, and checks of single arguments. Imports nothing but those of the compiling half and NumPy.
 
-The twin of `fsa_compile.errors`: an error text says what was wrong, where in the user's input, and what to do; the parts
-are kept as attributes.
+As in `fsa_compile.errors`, an error text says what was wrong, where in the user's input, and what to do; the parts are kept as
+attributes.
 """
 
 from __future__ import annotations
@@ -15,23 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from fsa_compile.errors import PartsError, install_command, naming
 from fsa_compile.errors import is_whole as is_whole
-from fsa_compile.errors import naming
 from fsa_compile.errors import shown as shown
 
 
-class DecodeError(ValueError):
+class DecodeError(PartsError):
     """Base of every error that moving a constraint to the device, sampling or generating can raise.
 
-    Args:
-      what: one sentence that says what is wrong.
-      where: the place in the user's input (a row, a position), or "".
-      fix: what the user can do about it, or "".
+    Args: `what`, `where` and `fix`, as of all errors.
     """
-
-    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
-        self.what, self.where, self.fix = what, where, fix
-        super().__init__("\n  ".join(part for part in (what, where, fix) if part))
 
 
 class CallError(DecodeError, TypeError):
@@ -40,11 +33,6 @@ class CallError(DecodeError, TypeError):
 
 named_arguments = naming(CallError)
 """A public function whose calls with wrong arguments raise `CallError`, which names the right ones."""
-
-
-def _command(extra: str) -> str:
-    """As `fsa_compile.errors.install_command`."""
-    return f'pip install "constrax[{extra}] @ git+https://github.com/constrax/constrax" (in a clone: pip install ".[{extra}]")'
 
 
 class MissingPackageError(DecodeError, ModuleNotFoundError):
@@ -57,7 +45,7 @@ class MissingPackageError(DecodeError, ModuleNotFoundError):
     """
 
     def __init__(self, package: str, doing: str, extra: str = "") -> None:
-        fix = "Install it with: " + (_command(extra) if extra else f"pip install {package}")
+        fix = "Install it with: " + (install_command(extra) if extra else f"pip install {package}")
         super().__init__(f"{doing} needs the package {package}, which is not installed", fix=fix)
         self.name = package
 

@@ -32,6 +32,10 @@ class ModelError(ValueError):
         self.what, self.where, self.fix = what, where, fix
         super().__init__("\n  ".join(part for part in (what, where, fix) if part))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors pass between processes."""
+        return type(self).__new__, (type(self), *self.args), self.__dict__
+
 
 class MissingPackageError(ModelError, ModuleNotFoundError):
     """A package of the extra `models` is needed and not installed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect as signatures
+import pickle
 from pathlib import Path
 
 import jax
@@ -11,9 +12,12 @@ import pynini
 import pytest
 
 import constrax
+import constrax.errors
 import fsa_compile
 import jax_decode
+import jax_decode.errors
 import models
+import models.errors
 from fsa_compile import inspect, library
 
 
@@ -185,3 +189,23 @@ def test_a_grammar_as_a_pattern_is_told():
 def test_a_folder_to_save_in(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no such folder; make it first"):
         CONSTRAINT.save(tmp_path / "nothing" / "a.npz")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        jax_decode.errors.PoolFullError("no room", missing={"nodes": (3, 1)}, fix="Close some."),
+        jax_decode.errors.MissingPackageError("orbax", "Saving", "models"),
+        jax_decode.DecodeError("row 3 is half a pair \ud800", where="row 3"),
+        constrax.errors.MissingPackageError(["jax", "flax"]),
+        models.errors.MissingPackageError("flax"),
+        models.errors.CheckpointError("no file", where="here", fix="Save one."),
+    ],
+    ids=lambda error: f"{type(error).__module__}.{type(error).__name__}",
+)
+def test_errors_of_the_other_packages_pass_between_processes(error):
+    """Those of the compiling half: `tests/batch`."""
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert (str(again), again.__dict__) == (str(error), error.__dict__)
+    assert str(again).encode()
