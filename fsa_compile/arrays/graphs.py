@@ -20,6 +20,21 @@ from fsa_compile.limits import check_time
 Node = TypeVar("Node", bound=Hashable)
 
 
+class Numbers(dict[Node, int]):
+    """Numbers of nodes, given when a node is first asked for; a loop over `order` sees those that come meanwhile."""
+
+    def __init__(self, first: Iterable[Node]) -> None:
+        super().__init__()
+        self.order: list[Node] = []
+        for node in first:
+            self[node]
+
+    def __missing__(self, node: Node) -> int:
+        self.order.append(node)
+        number = self[node] = len(self)
+        return number
+
+
 def reach(first: Iterable[Node], after: Callable[[Node], Iterable[Node]]) -> dict[Node, int]:
     """The nodes that can be reached, the first ones included, breadth first; each with its number in this order."""
     number = {node: i for i, node in enumerate(dict.fromkeys(first))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fsa_compile.arrays.graphs import distances, leading, reach, refined
+from fsa_compile.arrays.graphs import Numbers, distances, leading, reach, refined
 
 
 class SymbolDfa(NamedTuple):
@@ -67,11 +67,10 @@ class SymbolNfa:
         return frozenset(states)
 
     def _determinised(self, begin: int, end: int, check: Callable[[int], None]) -> SymbolDfa:
-        order = [self._closure({begin})]
-        number = {order[0]: 0}
+        number = Numbers([self._closure({begin})])
         known: dict[frozenset[int], int] = {}  # by the states before their closure
         arcs: list[dict[int, int]] = []
-        for state in order:
+        for state in number.order:
             targets: dict[int, set[int]] = {}
             for q in state:
                 for symbol, target in self.arcs[q]:
@@ -80,15 +79,11 @@ class SymbolNfa:
             for symbol, into in targets.items():
                 key = frozenset(into)
                 if key not in known:
-                    closed = self._closure(into)
-                    if closed not in number:
-                        number[closed] = len(order)
-                        order.append(closed)
-                    known[key] = number[closed]
+                    known[key] = number[self._closure(into)]
                 out[symbol] = known[key]
             arcs.append(out)
-            check(len(order))
-        return SymbolDfa(arcs, [end in state for state in order])
+            check(len(number))
+        return SymbolDfa(arcs, [end in state for state in number])
 
 
 def minimised(dfa: SymbolDfa) -> SymbolDfa:

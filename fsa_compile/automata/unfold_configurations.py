@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fsa_compile.arrays.graphs import moves, reached
+from fsa_compile.arrays.graphs import Numbers, moves, reached
 from fsa_compile.automata.pushdown import END_HERE, NO_END, ByteMachine, Configuration
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline
@@ -81,21 +81,16 @@ class _Writing:
     def table(self) -> tuple[np.ndarray, np.ndarray]:
         """int32[S, C] and bool[S]: following states and which may end; state 0 is dead, 1 the start."""
         first = frozenset({self._machine.initial})
-        number: dict[frozenset[Configuration], int] = {frozenset(): 0, first: 1}
-        todo, rows = [frozenset(), first], []
+        number = Numbers[frozenset[Configuration]]([frozenset(), first])
+        rows: list[np.ndarray] = []
         end: list[bool] = []
-        for here in todo:  # grows
+        for here in number.order:
             row = np.zeros(self._machine.action.shape[1], np.int32)
             for kind in self._classes(here):
-                after = self._after(here, int(self._symbol[kind]))
-                found = number.get(after)
-                if found is None:
-                    found = number[after] = len(todo)
-                    todo.append(after)
-                row[kind] = found
+                row[kind] = number[self._after(here, int(self._symbol[kind]))]
             rows.append(row)
             end.append(self._machine.may_end(here))
-            if len(todo) > self._limits.max_states:
+            if len(number) > self._limits.max_states:
                 fix = "Lower the bounds of repetitions and depths, or raise CompileLimits.max_states."
                 raise LimitError("max_states", self._limits.max_states, _DOING, fix=fix)
             if not len(rows) % 256:

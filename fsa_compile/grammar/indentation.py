@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from fsa_compile.arrays.bit_sets import union
+from fsa_compile.arrays.graphs import Numbers
 from fsa_compile.automata.symbol_dfa import SymbolDfa, SymbolNfa, without_empty
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.frame_actions import first_symbols
@@ -137,20 +138,17 @@ def _last_terminals(lexicon: Lexicon, newline: int) -> list[int]:
 
 def _with_column(base: Automaton, space: int, line: int, column: int) -> Automaton:
     """The texts of an automaton whose last line is a number of spaces. Positions: -1 not blank, else spaces so far."""
-    number, order = {(0, -1): 0}, [(0, -1)]
+    number = Numbers([(0, -1)])
     arcs: list[list[tuple[int, int]]] = []
-    for q, at in order:
+    for q, at in number.order:
         out = []
         for symbols, target in base.arcs[q]:
             further = at + 1 if 0 <= at < column else -1
             for part, there in ((symbols & line, 0), (symbols & space, further), (symbols & ~line & ~space, -1)):
                 if part:
-                    if (target, there) not in number:
-                        number[target, there] = len(order)
-                        order.append((target, there))
                     out.append((part, number[target, there]))
         arcs.append(out)
-    return Automaton(arcs, [base.final[q] and at == column for q, at in order])
+    return Automaton(arcs, [base.final[q] and at == column for q, at in number])
 
 
 class _Levels:

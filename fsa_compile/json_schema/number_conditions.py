@@ -18,6 +18,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, Protocol, TypeAlias
 
+from fsa_compile.arrays.graphs import Numbers
 from fsa_compile.automata.labelled_dfa import TextDfa, minimized
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import check_time
@@ -374,25 +375,18 @@ def number_dfa(
     """
     runs, label = [_Run(condition) for condition in conditions], functools.cache(label)
     start: tuple[Any, ...] = ("s", *(0 for _ in runs))
-    number = {start: 0}
-    order = [start]
+    number = Numbers([start])
     rows, labels = [], []
-    for joint in order:
+    for joint in number.order:
         check_time(f"Combining the number conditions at {where}")
         ends = joint[0] in "zifx"
         labels.append(label(tuple([run.says(q) for run, q in zip(runs, joint[1:])])) if ends else 0)
         row = []
         places, spelled = _following(joint[0], universe)
         for place, after in zip(places, zip(spelled, *[run.steps(q, places) for run, q in zip(runs, joint[1:])])):
-            target = number.get(after)
-            if target is None:
-                if len(order) >= max_states:
-                    raise LimitError(
-                        "max_product", max_states, f"Combining the number conditions at {where}",
-                        fix="Use fewer conditions on one number, or raise SchemaOptions.max_product.",
-                    )  # fmt: skip
-                target = number[after] = len(order)
-                order.append(after)
-            row.append((_CODES[place], _CODES[place], target))
+            row.append((_CODES[place], _CODES[place], number[after]))
+        if len(number) > max_states:
+            fix = "Use fewer conditions on one number, or raise SchemaOptions.max_product."
+            raise LimitError("max_product", max_states, f"Combining the number conditions at {where}", fix=fix)
         rows.append(tuple(row))
     return minimized(TextDfa(rows, labels))

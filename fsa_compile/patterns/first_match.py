@@ -14,6 +14,7 @@ import heapq
 from typing import NamedTuple, TypeAlias
 
 from fsa_compile.arrays.bit_sets import disjoint, union
+from fsa_compile.arrays.graphs import Numbers
 from fsa_compile.automata.letter_dfa import LetterDfa, letter_sets, trim
 from fsa_compile.automata.minimize import minimize
 from fsa_compile.errors import LimitError
@@ -60,26 +61,22 @@ def first_match(
     if count_positions(tree) > limits.max_states:
         raise LimitError("max_states", limits.max_states, "Expanding the repetitions of the pattern")
     threads = _Threads(tree, deadline)
-    states = [threads.closed([threads.start])]
-    number = {states[0]: 0}
+    number = Numbers([threads.closed([threads.start])])
     arcs: list[list[tuple[int, int]]] = []
     members = 0
-    for state in states:
+    for state in number.order:
         deadline.check(_DOING)
         out: dict[int, int] = {}
         for read, found in threads.moves(state):
             if after := threads.closed(found):
-                if after not in number:
-                    number[after] = len(states)
-                    states.append(after)
                 out[number[after]] = out.get(number[after], 0) | read
         arcs.append([(read, target) for target, read in out.items()])
-        if len(states) > limits.max_states:
+        if len(number) > limits.max_states:
             raise LimitError("max_states", limits.max_states, _DOING)
         members += len(state)
         if members > limits.max_bytes // _BYTES_PER_MEMBER:
             raise LimitError("max_bytes", limits.max_bytes, _DOING)
-    matches = [{sets for step, sets in state if step == _MATCH} for state in states]
+    matches = [{sets for step, sets in state if step == _MATCH} for state in number]
 
     def automaton(final: list[bool]) -> LetterDfa | None:
         live = trim(LetterDfa([list(own) for own in arcs], final, threads.ranges))

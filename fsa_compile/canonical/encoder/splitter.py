@@ -19,7 +19,7 @@ import dataclasses
 
 import numpy as np
 
-from fsa_compile.arrays.graphs import reached, refined_table
+from fsa_compile.arrays.graphs import Numbers, reached, refined_table
 from fsa_compile.arrays.integers import exampled
 from fsa_compile.canonical.encoder import splitter_syntax as syntax
 from fsa_compile.canonical.encoder.character_classes import NUM_CODE_POINTS, SURROGATES, members
@@ -193,20 +193,15 @@ def _determinize(program: _Program, num_classes: int) -> tuple[np.ndarray, np.nd
     """All reachable states: (next [S, C], cut [S], final [S]), unminimized; state 0 is the start."""
     program.check_covers(num_classes)
     begin: _State = ((program.start,), frozenset(), False)
-    number, todo = {begin: 0}, [begin]
+    number = Numbers([begin])
     rows, cuts, finals = [], [], []
 
     def numbered(state: _State | None) -> int:
-        if state is None:
-            return -1
-        if state not in number:
-            number[state] = len(todo)
-            todo.append(state)
-            if len(todo) > _MAX_STATES:
-                raise program._refused(f"it has more than {_MAX_STATES:,} states")
-        return number[state]
+        if len(number) > _MAX_STATES:
+            raise program._refused(f"it has more than {_MAX_STATES:,} states")
+        return -1 if state is None else number[state]
 
-    for at, state in enumerate(todo):  # grows while it is read
+    for at, state in enumerate(number.order):
         rows.append([numbered(_after(program, state, char)) for char in range(num_classes)])
         threads, never, claimed = state
         cuts.append(-1 if claimed or at == 0 else numbered((threads, never, True)))

@@ -40,7 +40,7 @@ from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.lexing.follow_sets import contexts_of, following, places_of
 from fsa_compile.grammar.lexing.forbidden_ends import guard_ends, settle_conditions
-from fsa_compile.grammar.lexing.terminal_automata import Automaton, difference, widest
+from fsa_compile.grammar.lexing.terminal_automata import Automaton, difference, read_beside, widest
 from fsa_compile.grammar.lexing.terminals import Lexicon, Terminal
 from fsa_compile.grammar.lexing.whole_characters import Characters
 from fsa_compile.limits import Deadline
@@ -289,26 +289,8 @@ def _glued(
     keyword: Automaton, unbounded: dict[int, Automaton], glued: Callable[[int, int], int]
 ) -> tuple[Automaton, dict[int, int]]:
     """The automaton with texts told apart by how unbounded terminals could go on from them, and by final state these symbols."""
-    first = 0, frozenset((i, 0) for i in unbounded)
-    number, order = {first: 0}, [first]
-    arcs: list[list[tuple[int, int]]] = []
-    guards: dict[int, int] = {}
-    for p, beside in order:
-        if keyword.final[p] and (on := union(glued(i, q) for i, q in beside)):
-            guards[len(arcs)] = on
-        out = []
-        for symbols, p2 in keyword.arcs[p]:
-            moves = [(both, (i, q2)) for i, q in beside for x, q2 in unbounded[i].arcs[q] if (both := x & symbols)]
-            for part, others in _split(symbols, moves):
-                where = p2, others
-                if where not in number:
-                    number[where] = len(order)
-                    order.append(where)
-                out.append((part, number[where]))
-        arcs.append(out)
-    return Automaton(arcs, [keyword.final[p] for p, _ in order]), guards
-
-
-def _split(symbols: int, moves: list[tuple[int, tuple[int, int]]]) -> list[tuple[int, frozenset[tuple[int, int]]]]:
-    """Parts of a set of symbols by which moves each part allows."""
-    return [(part, frozenset(found)) for part, found in disjoint([(symbols, []), *((mask, [target]) for mask, target in moves)])]
+    places, arcs = read_beside(keyword, list(unbounded.values()))
+    terminals = list(unbounded)
+    final = [keyword.final[p] for p, _ in places]
+    after = [union(glued(terminals[i], q) for i, q in beside) if end else 0 for end, (_, beside) in zip(final, places)]
+    return Automaton(arcs, final), {state: symbols for state, symbols in enumerate(after) if symbols}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.bit_sets import disjoint, union
-from fsa_compile.arrays.graphs import leading, longest_path
+from fsa_compile.arrays.graphs import Numbers, leading, longest_path
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.acyclic import choices_dfa
@@ -250,22 +250,14 @@ _Place: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
 
 def read_beside(whole: Automaton, others: list[Automaton]) -> tuple[list[_Place], list[list[tuple[int, int]]]]:
     """Reads the texts of an automaton, and with them others as far as these go on: states, the initial one first, and arcs."""
-    first: _Place = (0, tuple((i, 0) for i in range(len(others))))
-    number, order = {first: 0}, [first]
+    number = Numbers[_Place]([(0, tuple((i, 0) for i in range(len(others))))])
     arcs: list[list[tuple[int, int]]] = []
-    for p, beside in order:
+    for p, beside in number.order:
         own: list[tuple[int, list[Any]]] = [(symbols, [target]) for symbols, target in whole.arcs[p]]
         read = union(symbols for symbols, _ in own)
         own += [(symbols & read, [(i, target)]) for i, q in beside for symbols, target in others[i].arcs[q]]
-        out = []
-        for symbols, (target, *rest) in disjoint(own):
-            where = target, tuple(rest)
-            if where not in number:
-                number[where] = len(order)
-                order.append(where)
-            out.append((symbols, number[where]))
-        arcs.append(out)
-    return order, arcs
+        arcs.append([(symbols, number[target, tuple(rest)]) for symbols, (target, *rest) in disjoint(own)])
+    return number.order, arcs
 
 
 def trimmed(automaton: Automaton) -> tuple[Automaton, dict[int, int]]:

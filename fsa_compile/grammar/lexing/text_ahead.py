@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.bit_sets import disjoint, union
+from fsa_compile.arrays.graphs import Numbers
 from fsa_compile.automata.boolean import combine
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.letter_dfa import LetterDfa, letter_sets
@@ -112,18 +113,14 @@ def looks_at(
     bytes_of = [union(1 << b for b in np.flatnonzero(kind.ravel() == k).tolist()) for k in range(joint.shape[1])]
     yes, no = accepted.table[:, joint[0]].tolist(), refused.table[:, joint[1]].tolist()
     starts = [(accepted.step(accepted.start, i), refused.step(refused.start, i)) for i in range(len(rests))]
-    order = list(dict.fromkeys(starts))
-    number = {pair: i for i, pair in enumerate(order)}
+    number = Numbers(starts)
     arcs: list[list[tuple[int, int]]] = []
-    for p, q in order:
+    for p, q in number.order:
         deadline.check("Reading the condition at the end of a terminal")
         into: dict[int, int] = {}
         for symbols, pair in zip(bytes_of, zip(yes[p], no[q])):
             if pair == (0, 0):
                 continue  # no text goes on with these bytes
-            if all(pair) and pair not in number:
-                number[pair] = len(order)
-                order.append(pair)
             target = number[pair] if all(pair) else HOLDS if pair[0] else FAILS
             into[target] = into.get(target, 0) | symbols
         end = HOLDS if accepted.final[p] else FAILS
@@ -160,20 +157,17 @@ def history_of(before: Sequence[LetterDfa], tokens: int, limits: CompileLimits, 
     """
     automata = [to_byte_dfa(dfa, limits) for dfa in before]
     first = tuple(dfa.start for dfa in automata)
-    number, order = {first: 0}, [first]
+    number = Numbers([first])
     arcs: list[list[tuple[int, int]]] = []
-    for states in order:
+    for states in number.order:
         deadline.check("Reading the conditions at the begin of terminals")
         into = {0: ((1 << tokens) - 1) << 256}
         for byte, after in enumerate(zip(*(dfa.table[q][dfa.byte_class].tolist() for dfa, q in zip(automata, states)))):
-            if after not in number:
-                number[after] = len(order)
-                order.append(after)
             into[number[after]] = into.get(number[after], 0) | 1 << byte
         arcs.append([*((symbols, target) for target, symbols in into.items() if symbols), (1 << 256 + tokens, HOLDS)])
-        if len(order) > limits.max_states:
+        if len(number) > limits.max_states:
             raise LimitError("max_states", limits.max_states, "Reading the conditions at the begin of terminals")
-    met = [frozenset(j for j, (dfa, q) in enumerate(zip(automata, states)) if dfa.final[q]) for states in order]
+    met = [frozenset(j for j, (dfa, q) in enumerate(zip(automata, states)) if dfa.final[q]) for states in number]
     return History(Ahead(arcs), met)
 
 
@@ -182,9 +176,9 @@ def either(conditions: Sequence[Look], every: int) -> Look:
     if len(conditions) == 1:
         return conditions[0]
     first = tuple(look.state for look in conditions)
-    number, order = {first: 0}, [first]
+    number = Numbers([first])
     arcs: list[list[tuple[int, int]]] = []
-    for states in order:
+    for states in number.order:
         own = [
             (symbols, [(i, target)])
             for i, q in enumerate(states)
@@ -200,11 +194,7 @@ def either(conditions: Sequence[Look], every: int) -> Look:
             elif set(targets.values()) == {FAILS}:
                 target = FAILS
             else:
-                where = tuple(targets[i] for i in range(len(states)))
-                if where not in number:
-                    number[where] = len(order)
-                    order.append(where)
-                target = number[where]
+                target = number[tuple(targets[i] for i in range(len(states)))]
             into[target] = into.get(target, 0) | symbols
         arcs.append([(symbols, target) for target, symbols in into.items()])
     return Look(Ahead(arcs), 0, True)
