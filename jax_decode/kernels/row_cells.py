@@ -1,7 +1,7 @@
-"""The cells of every row's stack as one kernel of a TPU: those of a token written, and the way down from the new top read.
+"""The cells of every row's stack as one kernel of a TPU: it writes those of a token, and reads the path down from the new top.
 
-Every parent is read after the one above it, which as operations of XLA are two for each: what a kernel does in their time is to
-look at all cells of a row, in a sublane, once for each.
+A parent can only be read after the cell above it, and XLA makes two operations of each. In their time the kernel looks at all
+cells of a row once for every cell on the path, and selects the 128 numbers among which it lies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.turned_rows import turn
 
 MOST_NUMBERS = 1 << 14
-"""Of a row's cells, all of which the kernel looks at for every cell on the way: of more, operations of XLA read them faster."""
+"""Of a row's cells, all of which the kernel looks at for every cell on the path: of more, operations of XLA read them faster."""
 _AT_ONCE = 8
 """Registers of a row that one turn of a loop looks at."""
 ROWS = 32
@@ -35,18 +35,18 @@ def written_and_followed(
     *,
     interpret: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """Cells with new numbers in them, and the way down from the top.
+    """Cells with new numbers in them, and the path down from the top.
 
     Args:
       elsewhere: does the same with `cell` and `given`, for other devices and for rows of sizes that the kernel is not made for.
       cell: int32[B, N], cells of `width` numbers one after another.
-      given: int32[B, 2 + n], of every row where n new numbers begin, all of them inside; the cell that the way begins at; and the
-        numbers. A cell leads to the one that stands in its column `parent`.
-      count: cells on the way.
+      given: int32[B, 2 + n], of every row where n new numbers begin, all of them inside; the cell that the path begins at; and
+        the numbers. A cell leads to the one that stands in its column `parent`.
+      count: cells on the path.
       interpret: run without a TPU, slowly.
 
     Returns:
-      The cells int32[B, N], and int32[B, count * (1 + width)], the cells on the way and then the numbers of each of them.
+      The cells int32[B, N], and int32[B, count * (1 + width)], the cells on the path and then the numbers of each of them.
     """
     numbers, results = cell.shape[1], count * (1 + width)
     if numbers % LANES or numbers > MOST_NUMBERS or max(given.shape[1], results) > LANES:

@@ -40,7 +40,8 @@ def cut_and_chosen(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None
         return chosen_of(allowed, inverse, noise, cut_and_summed(sampler, allowed, inverse, noise, with_raw))
 
     def by_kernels() -> Choice:
-        return _chosen_by_tops(sampler, allowed, inverse, noise, with_raw)
+        rows = _settled_by_tops(sampler, allowed, inverse, noise, with_raw)
+        return _drawn(rows, allowed, inverse, noise, with_raw)
 
     if not _cuts(sampler, allowed) or not one_pass.wanted("tpu"):
         return elsewhere()
@@ -66,24 +67,8 @@ def _cuts(sampler: Sampler, allowed: Allowed) -> bool:
     return isinstance(sampler, (TopK, TopP, MinP)) and few and allowed.part is None and allowed.logits.size >= SMALL
 
 
-def _chosen_by_tops(
-    sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool, *, interpret: bool = False
-) -> Choice:
-    """`cut_and_chosen` by a TPU's kernels."""
-    rows = _settled_by_tops(sampler, allowed, inverse, noise, with_raw, interpret)
-    columns, word = (allowed.num_words, allowed.logits.shape[1]), None
-    column = jnp.minimum(Settled.unpacked(rows).column, columns[0] - 1)[:, None]
-    plane = whole(places(min(-(-columns[1] // columns[0]), 32), column.shape[:1]))
-    logits = taken(allowed.logits, jnp.minimum(column + plane * columns[0], columns[1] - 1))
-    if allowed.words is not None:
-        word = allowed.word_at(column)
-    of_noise = cast(jax.Array, noise.key), noise.step
-    token, logprob, raw = drawn_in_column(rows, logits, word, of_noise, inverse, columns, interpret=interpret)
-    return Choice(token, logprob, raw if with_raw else jnp.full_like(raw, jnp.nan))
-
-
 def _settled_by_tops(
-    sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool, interpret: bool
+    sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool, *, interpret: bool = False
 ) -> jax.Array:
     """`Settled.packed` of every row."""
     tops, lanes = _kept(allowed, inverse, isinstance(sampler, TopP), with_raw, interpret)
@@ -102,6 +87,21 @@ def _settled_by_tops(
         return jnp.where(tell > 0, rows, other.packed)
 
     return jax.lax.switch(every, [again, lambda: rows])
+
+
+def _drawn(
+    rows: jax.Array, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool, *, interpret: bool = False
+) -> Choice:
+    """The choices of rows that `_settled_by_tops` has settled."""
+    columns, word = (allowed.num_words, allowed.logits.shape[1]), None
+    column = jnp.minimum(Settled.unpacked(rows).column, columns[0] - 1)[:, None]
+    plane = whole(places(min(-(-columns[1] // columns[0]), 32), column.shape[:1]))
+    logits = taken(allowed.logits, jnp.minimum(column + plane * columns[0], columns[1] - 1))
+    if allowed.words is not None:
+        word = allowed.word_at(column)
+    of_noise = cast(jax.Array, noise.key), noise.step
+    token, logprob, raw = drawn_in_column(rows, logits, word, of_noise, inverse, columns, interpret=interpret)
+    return Choice(token, logprob, raw if with_raw else jnp.full_like(raw, jnp.nan))
 
 
 def _cut_and_summed_plainly(

@@ -153,8 +153,8 @@ def _by_lanes(tables: ConstraintTables, state: ConstraintState, tokens: jax.Arra
         which = jax.lax.broadcasted_iota(jnp.int32, (batch, tables.increments.shape[0]), 1)
         increments = read(tables.increments, which, jnp.broadcast_to(token[:, None], which.shape))
     moved, alloc, given = by_lanes(_written_row, tables, (*rows, arc, increments))
-    cell, way = _written_and_below(tables, state.cell, given)
-    last = by_lanes(_last_row_of_way, tables, (small, at, tokens, moved, alloc, way))
+    cell, path = _written_and_below(tables, state.cell, given)
+    last = by_lanes(_last_row_of_path, tables, (small, at, tokens, moved, alloc, path))
     return dataclasses.replace(state, cell=cell, **last)
 
 
@@ -238,12 +238,12 @@ def _written_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Arr
     return moved, alloc, jnp.concatenate([rows[0].alloc[:, None] * tables.cell_width, moved["top"], new], 1)
 
 
-def _last_row_of_way(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
-    """`_last_row` with the way down that `row_cells` has found."""
-    *others, way = rows
+def _last_row_of_path(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
+    """`_last_row` with the path down that `row_cells` has found."""
+    *others, path = rows
     count = tables.max_pops + 1
-    columns = way[:, count:].reshape(len(way), count, tables.cell_width)
-    tops = [way[:, i : i + 1] for i in range(count)]
+    columns = path[:, count:].reshape(len(path), count, tables.cell_width)
+    tops = [path[:, i : i + 1] for i in range(count)]
     return _last_row(tables, (*others, (tops, jnp.moveaxis(columns, 1, 2))))
 
 

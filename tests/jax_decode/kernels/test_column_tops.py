@@ -1,6 +1,7 @@
 """What cuts off and draws from the largest logits of every column, run by Pallas's interpreter: thresholds as a sort in NumPy finds
 them, draws as XLA's form makes them."""
 
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.planes import LOWEST, NEVER, clean, column_sum
 from jax_decode.kernels.row_layout import LANES, words_for
 from jax_decode.kernels.settled_rows import Lanes, Settled, settled
-from jax_decode.sampling.by_tops import _chosen_by_tops, _cut_and_summed_plainly, _settled_by_tops
+from jax_decode.sampling.by_tops import _cut_and_summed_plainly, _drawn, _settled_by_tops
 from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.samplers import MinP, TopK, TopP
 from jax_decode.sampling.within_column import chosen_of
@@ -99,6 +100,10 @@ def test_rows_and_candidates_that_are_turned_in_several_parts():
     compare(TopK(20, None), True, "rows", 130, 4000, jnp.float32, True)
 
 
+def _with(function, found, *rest):
+    return found, function(found, *rest)
+
+
 def compare(sampler, masked, inverse, batch, width, dtype, with_raw):
     """With the other form. Some rows, of flat logits, go that way; they must not change the rows beside them."""
     logits, _, words = example(batch, width, dtype)
@@ -111,8 +116,10 @@ def compare(sampler, masked, inverse, batch, width, dtype, with_raw):
     allowed = allowed._replace(word_at=lambda column: jnp.take_along_axis(words, column.reshape(batch, -1), 1).reshape(column.shape))
     scale = jnp.linspace(0.3, 2, batch)[:, None] if inverse == "rows" else None if inverse is None else jnp.float32(inverse)
     arguments = (sampler, allowed, scale, noise_of(batch), with_raw or not masked)
-    rows = jax.jit(lambda: _settled_by_tops(*arguments, True))()
-    got, want = Settled.unpacked(rows), jax.jit(lambda: _cut_and_summed_plainly(*arguments))()
+    by_kernels, plainly = functools.partial(_drawn, interpret=True), functools.partial(_cut_and_summed_plainly, *arguments)
+    rows, chosen = jax.jit(lambda: _with(by_kernels, _settled_by_tops(*arguments, interpret=True), *arguments[1:]))()
+    want, meant = jax.jit(lambda: _with(lambda drawn: chosen_of(*arguments[1:4], drawn), plainly()))()
+    got = Settled.unpacked(rows)
     np.testing.assert_array_equal(got.threshold, want.threshold)
     some, some_listed = np.asarray(want.summary.score) > NEVER, masked and np.asarray(want.candidate[0]) > NEVER
     np.testing.assert_array_equal(np.asarray(got.column)[some], np.asarray(want.summary.item)[some])
@@ -122,8 +129,6 @@ def compare(sampler, masked, inverse, batch, width, dtype, with_raw):
     for mine, other in zip((got.score, got.allowed, got.raw), want.summary[:1] + want.summary[2:]):
         if with_raw or not masked or other is not want.summary.raw:
             np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
-    chosen = jax.jit(lambda: _chosen_by_tops(*arguments, interpret=True))()
-    meant = jax.jit(lambda: chosen_of(allowed, scale, arguments[3], want))()
     np.testing.assert_array_equal(chosen.token, meant.token)
     assert (np.asarray(meant.token) >= 0).sum() > batch // 2
     for mine, other in zip(chosen[1:], meant[1:]):
