@@ -31,7 +31,6 @@ from fsa_compile.compiler.canonical_forms import canonical_form, canonical_stack
 from fsa_compile.composition.compose import compose, compose_machine
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError
 from fsa_compile.languages.language import Language
-from fsa_compile.languages.pattern_language import literal
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 if TYPE_CHECKING:
@@ -225,6 +224,8 @@ def _narrowed(case: _Case, passing: Language) -> _Case:
 
 def _empty(case: _Case) -> CompiledConstraint:
     """The artifact of the empty text."""
+    from fsa_compile.languages.pattern_language import literal
+
     request = case.request
     dfa = literal("").to_byte_dfa(request.limits, request.deadline)
     return compose(dfa, request.vocabulary, source=request.source, limits=request.limits, deadline=request.deadline)
