@@ -9,11 +9,17 @@ from collections import Counter
 import numpy as np
 import pytest
 from oracles.recursive_grammars import ALPHABET, recursive_grammar, vocabulary_for
+from oracles.text_walks import takes
 
 from fsa_compile import CompileLimits, Vocabulary, compile_grammar, compile_structured_outputs
 from fsa_compile.errors import ConstraintError, LimitError
 
 EVERY_BYTE = Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(256))], stop_ids=[0])
+
+
+def letters(text: str) -> list[int]:
+    """Ids of a text's bytes."""
+    return [byte + 1 for byte in text.encode()]
 
 
 def random_nest(rng: random.Random, level: int = 0) -> tuple[str, str]:
@@ -87,17 +93,7 @@ def test_random_nests(tally):
 def test_what_is_behind_nested_values(grammar, fine, wrong):
     for vocabulary in (EVERY_BYTE, Vocabulary.from_tokens([*EVERY_BYTE.tokens, b"])", b"}]", b"]].", b"])<", b"1)"], stop_ids=[0])):
         constraint = compile_grammar(grammar, vocabulary)
-
-        def accepts(text: str, constraint=constraint) -> bool:
-            walk = constraint.walk()
-            for byte in text.encode():
-                if not walk.allowed()[byte + 1]:
-                    return False
-                walk.advance(byte + 1)
-            return walk.accepting
-
-        assert [text for text in fine if not accepts(text)] == []
-        assert [text for text in wrong if accepts(text)] == []
+        assert [text for text in [*fine, *wrong] if takes(constraint, letters(text))] == fine
 
 
 def test_a_value_that_goes_on_as_the_text_behind_it_is_refused():
@@ -113,8 +109,6 @@ def test_grammars_between_tags():
     row = {"type": "sequence", "elements": [grammar, {"type": "const_string", "value": "."}]}
     several = {"type": "tags_with_separator", "tags": [tag], "separator": ",", "at_least_one": True}
     for form, text in ((tag, "<x>[[a]]</x>"), (row, "[a]."), (several, "<x>a</x>,<x>[a]</x>")):
-        walk = compile_structured_outputs({"structural_tag": {"type": "structural_tag", "format": form}}, EVERY_BYTE).walk()
-        for byte in text.encode():
-            assert walk.allowed()[byte + 1], (form, walk)
-            walk.advance(byte + 1)
-        assert walk.accepting
+        constraint = compile_structured_outputs({"structural_tag": {"type": "structural_tag", "format": form}}, EVERY_BYTE)
+        assert takes(constraint, letters(text)), form
+        assert not takes(constraint, letters(text[:-1])), form

@@ -6,7 +6,8 @@ import itertools
 import random
 import string
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,16 @@ SCALARS = np.array([c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF])
 def all_texts(alphabet: str, longest: int) -> list[str]:
     """Every string over the alphabet up to a length."""
     return ["".join(w) for n in range(longest + 1) for w in itertools.product(alphabet, repeat=n)]
+
+
+def takes(constraint: Any, tokens: Iterable[int]) -> bool:
+    """Whether a compiled constraint allows tokens one after another, and a text may end behind them."""
+    walk = constraint.walk()
+    for token in tokens:
+        if not walk.allowed()[token]:
+            return False
+        walk.advance(token)
+    return walk.accepting
 
 
 def accepted_texts(dfa, rng: random.Random, count: int, longest: int = 80) -> Iterator[str]:

@@ -12,6 +12,7 @@ import pytest
 from annotated_types import Gt, Lt
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
+from oracles.text_walks import takes
 from python_types.random_types import random_type
 from python_types.walks import has_type, random_text
 
@@ -25,12 +26,7 @@ BYTES = Vocabulary.from_tokens([b"", *(bytes([i]) for i in range(256))], stop_id
 
 
 def accepts(constraint, text: str) -> bool:
-    walk = constraint.walk()
-    for byte in text.encode():
-        if not walk.allowed()[byte + 1]:
-            return False
-        walk.advance(byte + 1)
-    return walk.accepting
+    return takes(constraint, [byte + 1 for byte in text.encode()])
 
 
 def numbers(value):
