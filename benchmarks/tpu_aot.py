@@ -42,6 +42,7 @@ from jax_decode.kernels.one_pass import block_of
 from jax_decode.kernels.planes import allowed_logits, column_best, planes
 from jax_decode.kernels.row_cells import ROWS as ROWS_OF_CELLS
 from jax_decode.kernels.row_layout import LANES, words_for
+from jax_decode.kernels.settled_rows import columns_of_block
 from jax_decode.kernels.target import compiled_for
 from jax_decode.sampling.samplers import Categorical, Greedy, TopK, TopP
 from jax_decode.sampling.sampling import sample
@@ -191,8 +192,9 @@ def usual(text: str) -> str:
 
 def kernel_cycles(text: str, batch: int, vocab_size: int) -> tuple[list[int], list[int], list[int]]:
     """Of every pass over the logits by a kernel: its instructions, or its bytes if those take longer. Of every kernel over the
-    columns' tops: its instructions, its search taking `TURNS`, where it transposes once per 128 rows. Of every kernel of one row
-    in every lane: its instructions, and what XLA counts for any operation besides."""
+    columns' tops: its instructions, its search taking `TURNS`, where it transposes once per 128 rows, and those of the one for
+    rows that the tops do not tell of, without such rows. Of every kernel of one row in every lane: its instructions, and what XLA
+    counts for any operation besides."""
     num_words = words_for(vocab_size)
     height, block = block_of(batch, vocab_size, num_words, 4)
     steps = -(-batch // height) * (num_words // block)
@@ -214,6 +216,9 @@ def kernel_cycles(text: str, batch: int, vocab_size: int) -> tuple[list[int], li
             of_rows.append(-(-batch // ROWS_OF_CELLS) * _with_loops(written, 2) + OF_ANY_OPERATION)
         elif own.startswith("tops_"):
             of_tops.append(sum(searches[len(d)] for d in depths) - _transposing(written) * (blocks + -batch // LANES))
+        elif own.startswith("rows_"):  # one step of its grid, with the blocks that come in, as there mostly are no such rows
+            first = sum(len(d) <= 1 for d in depths) + int(8 * columns_of_block(num_words) * 32 * 4 / BYTES_PER_SECOND * CLOCK_HZ)
+            of_tops.append(first + OF_ANY_OPERATION)
         else:
             passes.append(max(sum(turns[len(d)] for d in depths), int(bytes_read / BYTES_PER_SECOND * CLOCK_HZ)))
     return passes, of_tops, of_rows

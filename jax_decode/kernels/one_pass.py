@@ -114,7 +114,7 @@ def passed(
             for k, value in enumerate(found[1]):
                 outs[-1][k, :, at] = value
 
-        _over_block(function, another, ins, source)
+        over_block(function, another, ins, source, pl.program_id(1) * ins[0].shape[1])
 
     logits, num_words = source.logits, source.num_words
     height, block = block_of(len(logits), logits.shape[1], num_words, logits.dtype.itemsize)
@@ -154,23 +154,34 @@ def mapped(function: Callable[..., jax.Array], source: Read, *, interpret: bool 
     return found[0]
 
 
-def _over_block(
-    function: Callable[..., Tree], another: Callable[[Tree, Any], None], refs: Sequence[Any], source: Read
+def over_block(
+    function: Callable[..., Tree],
+    another: Callable[[Tree, Any], None],
+    refs: Sequence[Any],
+    source: Read,
+    first: jax.Array,
+    eight: jax.Array | None = None,
 ) -> None:
-    """Calls `another` with the columns of every 128 lanes of a block. `refs`: planes, parts of the words, rows."""
+    """Calls `another` with the columns of every 128 lanes of a block.
+
+    `refs`: planes, parts of the words, rows; `first`: the block's first column; `eight`: which eight rows of a block of sixteen,
+    int32[], or None.
+    """
     width, masks, num_words = source.logits.shape[1], source.parts, source.num_words
     count = -(-width // num_words)
     logits, words, rows = refs[:count], refs[count : count + masks], refs[count + masks :]
     block = logits[0].shape[1]
-    first = pl.program_id(1) * block
 
     def slice_of(k: jax.Array, _: jax.Array) -> jax.Array:
         at = pl.ds(k * LANES, LANES)
-        column = first + k * LANES + jax.lax.broadcasted_iota(jnp.int32, (logits[0].shape[0], LANES), 1)
+        height = logits[0].shape[0] if eight is None else _SUBLANES
+        column = first + k * LANES + jax.lax.broadcasted_iota(jnp.int32, (height, LANES), 1)
         word = functools.reduce(jnp.bitwise_or, [ref[:, at] for ref in words]) if words else None
         parts: Planes = []
         for b, ref in enumerate(logits):
             x = clean(ref[:, at])
+            if eight is not None:
+                x = jnp.where(eight == 0, x[:_SUBLANES], x[_SUBLANES:])
             if (b + 1) * num_words > width:
                 x = jnp.where(column < width - b * num_words, x, NEVER)
             ok = None
@@ -201,15 +212,7 @@ def _called(
     logits, words, num_words, rows = source
     batch, width = logits.shape
     height, block = block_of(batch, width, num_words, logits.dtype.itemsize)
-    last = -(-width // block) - 1
-
-    def plane(b: int) -> pl.BlockSpec:
-        return pl.BlockSpec((height, block), lambda i, j: (i, jnp.minimum(b * (num_words // block) + j, last)))
-
-    count = -(-width // num_words)
-    specs = [plane(b) for b in range(count)]
-    for part in np.ndindex(words.shape[:-2]) if words is not None else ():
-        specs.append(pl.BlockSpec((*(None for _ in part), height, block), lambda i, j, part=part: (*part, i, j)))
+    specs = specs_of(source, height, block, lambda i: i)
     specs += [pl.BlockSpec((height, row.shape[1]), lambda i, j: (i, 0)) for row in rows]
     call = pl.pallas_call(
         kernel,
@@ -221,4 +224,26 @@ def _called(
         # Blocks are where `plane` says; to check every copy takes as long as an operation.
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), disable_bounds_checks=True),
     )
-    return call(*[logits] * count, *[words] * source.parts, *rows)
+    return call(*[logits] * -(-width // num_words), *[words] * source.parts, *rows)
+
+
+def specs_of(
+    source: Read, height: int, block: int, row: Callable[..., Any], row_of_words: Callable[..., Any] | None = None
+) -> list[pl.BlockSpec]:
+    """Of the blocks of every plane and of the parts of the words.
+
+    `row`: which rows, of the first place in the grid and what is known before; `row_of_words`: which eight rows, unless a block
+    has words of as many rows as logits.
+    """
+    words, width, num_words = source.words, source.logits.shape[1], source.num_words
+    last = -(-width // block) - 1
+    own, rows = (row, height) if row_of_words is None else (row_of_words, min(height, _SUBLANES))
+
+    def plane(b: int) -> pl.BlockSpec:
+        return pl.BlockSpec((height, block), lambda i, j, *at: (row(i, *at), jnp.minimum(b * (num_words // block) + j, last)))
+
+    specs = [plane(b) for b in range(-(-width // num_words))]
+    for part in np.ndindex(words.shape[:-2]) if words is not None else ():
+        shape = (*(None for _ in part), rows, block)
+        specs.append(pl.BlockSpec(shape, lambda i, j, *at, part=part: (*part, own(i, *at), j)))
+    return specs

@@ -74,64 +74,71 @@ class Settled(NamedTuple):
 
 
 class _Block:
-    """`Cells` of the kernel: tops [TOPS, R, W], memory for their weights, and the scaled logits of candidates [R, n] or None."""
+    """`Cells` of a kernel: scaled logits of a block of rows, -inf where not allowed, and those of its candidates.
 
-    def __init__(self, tops: Any, weights: Any, listed: jax.Array | None) -> None:
-        self.tops, self.weights, self.listed = tops, weights, listed
-        self.listed_weights: jax.Array | None = None
-        self.weighed = False
-        lanes = tops.shape[2] // LANES
-        self.wide = LANES * next(n for n in range(min(lanes, _TOGETHER), 0, -1) if lanes % n == 0)
+    planes: [n, R, W]; weights: memory for as many, or None to work them out every time; listed: float32[R, m] or None.
+    """
+
+    def __init__(self, planes: Any, weights: Any, listed: jax.Array | None) -> None:
+        self.planes, self.weights, self.listed = planes, weights, listed
+        self.base: jax.Array | None = None
+        self.count = planes.shape[0]
+        lanes, most = planes.shape[2] // LANES, max(_TOGETHER * TOPS // self.count, 1)
+        self.wide = LANES * next(n for n in range(min(lanes, most), 0, -1) if lanes % n == 0)
 
     def slices(self, of: Callable[[Any, Any], Any], start: Any) -> Any:
         """`of(at, carry)` after one another for every `self.wide` columns."""
-        count = self.tops.shape[2] // self.wide
+        count = self.planes.shape[2] // self.wide
         return jax.lax.fori_loop(0, count, lambda k, carry: of(pl.ds(k * self.wide, self.wide), carry), start)
 
     def fold(self, of: Callable[[jax.Array, jax.Array | float], Sequence[jax.Array]], kinds: Sequence[str]) -> list[jax.Array]:
         def of_slice(at: Any, carry: list[jax.Array]) -> list[jax.Array]:
-            for t in range(TOPS):
-                found = of(self.tops[t, :, at], self.weights[t, :, at] if self.weighed else 1.0)
+            for t in range(self.count):
+                found = of(self.planes[t, :, at], self._weight(t, at))
                 carry = [COMBINE[kind](x, y) for kind, x, y in zip(kinds, carry, found)]
             return carry
 
-        height = self.tops.shape[1]
+        height = self.planes.shape[1]
         lanes = self.slices(of_slice, [jnp.full((height, self.wide), START[kind], jnp.float32) for kind in kinds])
         out = [REDUCE[kind](x, 1, keepdims=True) for kind, x in zip(kinds, lanes)]
         if self.listed is None:
             return out
-        found = of(self.listed, 1.0 if self.listed_weights is None else self.listed_weights)
+        found = of(self.listed, 1.0 if self.base is None else jnp.exp(self.listed - self.base))
         return [COMBINE[kind](x, REDUCE[kind](y, 1, keepdims=True)) for kind, x, y in zip(kinds, out, found)]
+
+    def _weight(self, t: int, at: Any) -> jax.Array | float:
+        if self.base is None:
+            return 1.0
+        return jnp.exp(self.planes[t, :, at] - self.base) if self.weights is None else self.weights[t, :, at]
 
     def weigh(self, base: jax.Array) -> None:
         def of_slice(at: Any, carry: jax.Array) -> jax.Array:
-            for t in range(TOPS):
-                self.weights[t, :, at] = jnp.exp(self.tops[t, :, at] - base)
+            for t in range(self.count):
+                self.weights[t, :, at] = jnp.exp(self.planes[t, :, at] - base)
             return carry
 
-        self.slices(of_slice, jnp.int32(0))
-        if self.listed is not None:
-            self.listed_weights = jnp.exp(self.listed - base)
-        self.weighed = True
+        if self.weights is not None:
+            self.slices(of_slice, jnp.int32(0))
+        self.base = base
 
     def any(self, rows: jax.Array) -> jax.Array:
         return jnp.max(jnp.where(rows, 1.0, 0.0)) > 0
 
     def drawn(self, threshold: jax.Array, key: Words, step: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Best score of a column and the first that has it, [R, 1] each."""
-        shape = (self.tops.shape[1], self.wide)
+        shape = (self.planes.shape[1], self.wide)
 
         def of_slice(at: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             best, first = carry
             column = at.start + jax.lax.broadcasted_iota(jnp.int32, shape, 1)
-            score = score_of([self.tops[t, :, at] for t in range(TOPS)], threshold, key, step, column)
+            score = score_of([self.planes[t, :, at] for t in range(self.count)], threshold, key, step, column)
             return jnp.maximum(best, score), jnp.where(score > best, column, first)
 
         start = jnp.full(shape, NEVER, jnp.float32), jnp.full(shape, _NOTHING, jnp.int32)
         return _first_of_best(*self.slices(of_slice, start))
 
 
-class _Rows(NamedTuple):
+class OfRows(NamedTuple):
     """Numbers of a block of rows, [R, 1] each: words of their keys, step, what the cut is told, inverse temperature or None; and
     their candidates, [R, n]: tokens, and logits, -inf where there is none; None without a list."""
 
@@ -142,131 +149,192 @@ class _Rows(NamedTuple):
     listed: tuple[jax.Array, jax.Array] | None
 
 
-def settled(
-    cut: Cut,
-    number: jax.Array,
-    tops: jax.Array,
-    lanes: Lanes,
-    listed: tuple[jax.Array, jax.Array] | None,
-    inverse: jax.Array | None,
-    noise: tuple[jax.Array, jax.Array],
-    *,
-    interpret: bool = False,
-) -> tuple[jax.Array, jax.Array]:
-    """Threshold, draw and sums of every row: `Settled.packed`, int32[n, B], and whether the tops tell of all, int32[], 0 or 1.
-
-    Args:
-      cut, number: how much is kept, float32[] or [B].
-      tops: float32[TOPS, B, W], scaled, of `tops_of`.
-      lanes: of the same pass.
-      listed: tokens int32[B, M] of the candidates, M at least 1, -1 where not allowed, and their logits float32[B, M].
-      inverse: inverse temperature, float32[] or [B, 1], or None.
-      noise: key words uint32[B, 2] and step uint32[B]; candidates have the noise of `W + 32` and their token.
-      interpret: run without a TPU, slowly.
-    """
-    batch, width = tops.shape[1:]
-    height, of_candidates = min(batch, SUBLANES), list(listed or ())
-    given = _Given.of(number, inverse, noise, batch)
-    sums, tree = jax.tree.flatten(lanes)
-    in_lanes = [*given.rows.values(), *(x.T for x in of_candidates)]
-    fields, sheets = _FIELDS + (3 if listed else 0), 1 + sum(-(-x.shape[1] // LANES) for x in of_candidates)
-
-    def of_lanes(count: int) -> pl.BlockSpec:
-        return pl.BlockSpec((count, LANES), lambda i: (0, jax.lax.div(i, TURNED)))
-
-    rows, every = pl.pallas_call(
-        _kernel(cut, given, tree, [x.shape[1] for x in of_candidates], batch),
-        grid=(-(-batch // height),),
-        in_specs=[
-            pl.BlockSpec((TOPS, height, width), lambda i: (0, i, 0)),
-            *(pl.BlockSpec((height, LANES), lambda i: (i, 0)) for _ in sums),
-            *(pl.BlockSpec(memory_space=pltpu.SMEM) for _ in given.scalars),
-            *(of_lanes(len(x)) for x in in_lanes),
-        ],
-        out_specs=[of_lanes(fields), pl.BlockSpec(memory_space=pltpu.SMEM)],
-        out_shape=[jax.ShapeDtypeStruct((fields, batch), jnp.int32), jax.ShapeDtypeStruct((1, 1), jnp.int32)],
-        scratch_shapes=[
-            pltpu.VMEM((TOPS, height, width), jnp.float32),
-            pltpu.VMEM((LANES, LANES), jnp.int32),
-            pltpu.VMEM((LANES, LANES * sheets), jnp.int32),
-            pltpu.VMEM((LANES, LANES), jnp.int32),
-        ],
-        interpret=interpret,
-        name="tops_settled",
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
-    )(tops, *sums, *given.scalars.values(), *in_lanes)
-    return rows, every[0, 0]
-
-
-def _kernel(cut: Cut, given: _Given, tree: Any, lists: Sequence[int], batch: int) -> Callable[..., None]:
-    """The kernel of `settled`; `tree`: of the lanes; `lists`: the lengths of the lists of candidates."""
-    height = min(batch, SUBLANES)
-
-    def kernel(*refs: Any) -> None:
-        left = list(refs)
-        tops = left.pop(0)
-        lanes = jax.tree.unflatten(tree, [left.pop(0)[...] for _ in range(tree.num_leaves)])
-        scalars = {name: left.pop(0)[0, 0] for name in given.scalars}
-        small, long = [left.pop(0) for _ in given.rows], [left.pop(0) for _ in lists]
-        out, every, weights, sheet, turned, results = left
-        step = pl.program_id(0)
-        first = pl.multiple_of(jax.lax.rem(step, TURNED) * SUBLANES, SUBLANES)
-        pl.when(first == 0)(lambda: turn([small, *([x] for x in long)], sheet, turned))
-        rows = given.rows_of(turned[pl.ds(first, height)], scalars, lists)
-        real = step * height + jax.lax.broadcasted_iota(jnp.int32, (height, 1), 0) < batch
-        found = _settled_block(cut, tops, weights, lanes, rows, real)
-        lane = jax.lax.broadcasted_iota(jnp.int32, (height, LANES), 1)
-        kept, values = jnp.zeros(lane.shape, jnp.int32), jax.tree.leaves(found)
-        for k, x in enumerate(values):
-            kept = jnp.where(lane == k, jax.lax.bitcast_convert_type(x, jnp.int32), kept)
-        results[pl.ds(first, height)] = kept
-        tell = jnp.where(jnp.min(jnp.where((found.whole != 0) | ~real, 1.0, 0.0)) > 0, 1, 0)
-        every[0, 0] = jnp.where(step == 0, tell, every[0, 0] & tell)
-
-        @pl.when((first == LANES - SUBLANES) | (step == pl.num_programs(0) - 1))
-        def _() -> None:
-            out[...] = results[...].T[: len(values)]
-
-    return kernel
-
-
-class _Given(NamedTuple):
-    """What the kernel is told besides: numbers for all rows, float32[1, 1], and numbers of rows, 32 bits [n, B], by name."""
+class Given(NamedTuple):
+    """What a kernel is told besides: numbers for all rows, float32[1, 1]; numbers of rows, 32 bits [n, B], by name; and, with a
+    list, tokens int32 and logits float32 of its candidates, [M, B] each."""
 
     scalars: dict[str, jax.Array]
     rows: dict[str, jax.Array]
+    lists: tuple[jax.Array, ...]
 
     @classmethod
-    def of(cls, number: jax.Array, inverse: jax.Array | None, noise: tuple[jax.Array, jax.Array], batch: int) -> _Given:
-        """From the arguments of `settled`."""
+    def of(
+        cls,
+        number: jax.Array,
+        inverse: jax.Array | None,
+        noise: tuple[jax.Array, jax.Array],
+        listed: tuple[jax.Array, jax.Array] | None,
+    ) -> Given:
+        """From the arguments of a draw.
+
+        Args:
+          number: how much is kept, float32[] or [B].
+          inverse: inverse temperature, float32[] or [B, 1], or None.
+          noise: key words uint32[B, 2] and step uint32[B]; candidates have the noise of `W + 32` and their token.
+          listed: tokens int32[B, M], M at least 1, -1 where not allowed, and their logits float32[B, M].
+        """
         scalars, rows = {}, {"key": noise[0].T, "step": noise[1][None]}
         for name, x in (("number", number), ("inverse", inverse)):
             if x is not None and x.ndim == 0:
                 scalars[name] = x.reshape(1, 1)
             elif x is not None:
-                rows[name] = x.reshape(1, batch)
-        return cls(scalars, rows)
+                rows[name] = x.reshape(1, -1)
+        return cls(scalars, rows, tuple(x.T for x in listed or ()))
 
-    def rows_of(self, turned: jax.Array, scalars: dict[str, jax.Array], lists: Sequence[int]) -> _Rows:
-        """Of a block of rows, int32[R, 128 * n] of `turn`; `scalars`: of all; `lists`: the lengths of the lists."""
+    @property
+    def arrays(self) -> list[jax.Array]:
+        """In the order of `specs`."""
+        return [*self.scalars.values(), *self.rows.values(), *self.lists]
+
+    def specs(self, tile: Callable[..., Any]) -> list[pl.BlockSpec]:
+        """Of 128 rows; `tile`: which, of the place in the grid."""
+        scalars = [pl.BlockSpec(memory_space=pltpu.SMEM) for _ in self.scalars]
+        return scalars + [of_lanes(len(x), tile) for x in (*self.rows.values(), *self.lists)]
+
+    @property
+    def memory(self) -> list[Any]:
+        """For the numbers of 128 rows, and for turning them."""
+        sheets = 1 + sum(-(-len(x) // LANES) for x in self.lists)
+        return [pltpu.VMEM((LANES, LANES), jnp.int32), pltpu.VMEM((LANES, LANES * sheets), jnp.int32)]
+
+    @property
+    def fields(self) -> int:
+        """Numbers that are written of every row."""
+        return _FIELDS + (3 if self.lists else 0)
+
+    def turn(self, refs: Sequence[Any], sheet: Any, turned: Any) -> None:
+        """Turns 128 rows; `refs`: of `specs`."""
+        some = len(self.scalars)
+        small, long = refs[some : some + len(self.rows)], refs[some + len(self.rows) :]
+        turn([small, *([x] for x in long)], sheet, turned)
+
+    def rows_of(self, refs: Sequence[Any], turned: jax.Array) -> OfRows:
+        """Of a block of rows, int32[R, 128 * n] of what `turn` has made."""
         places = np.cumsum([0, *(len(x) for x in self.rows.values())])
         at = {name: turned[:, k : k + 1] for name, k in zip(self.rows, places)}
         at |= {"key1": turned[:, 1:2]}
         floats = {name: jax.lax.bitcast_convert_type(x, jnp.float32) for name, x in at.items()}
-        floats |= {name: jnp.full_like(floats["step"], x) for name, x in scalars.items()}
+        floats |= {name: jnp.full_like(floats["step"], ref[0, 0]) for name, ref in zip(self.scalars, refs)}
         k0, k1, step = (jax.lax.bitcast_convert_type(at[name], jnp.uint32) for name in ("key", "key1", "step"))
         listed = None
-        if lists:
+        if self.lists:
             width = (turned.shape[1] - LANES) // 2
             token, bits = turned[:, LANES : LANES + width], turned[:, LANES + width :]
             lane = jax.lax.broadcasted_iota(jnp.int32, token.shape, 1)
             x = clean(jax.lax.bitcast_convert_type(bits, jnp.float32))
-            listed = token, jnp.where((lane < lists[0]) & (token >= 0), x, NEVER)
-        return _Rows((k0, k1), step, floats["number"], floats.get("inverse"), listed)
+            listed = token, jnp.where((lane < len(self.lists[0])) & (token >= 0), x, NEVER)
+        return OfRows((k0, k1), step, floats["number"], floats.get("inverse"), listed)
 
 
-def _settled_block(cut: Cut, tops: Any, weights: Any, lanes: Lanes, rows: _Rows, real: jax.Array) -> Settled:
-    """Of a block of rows, [R, 1] each; `tops`, `weights`: memory for [TOPS, R, W]."""
+def of_lanes(count: int, tile: Callable[..., Any]) -> pl.BlockSpec:
+    """Of `count` numbers of 128 rows."""
+    return pl.BlockSpec((count, LANES), lambda *place: (0, tile(*place)))
+
+
+def columns_of_block(width: int) -> int:
+    """Of a block of logits of rows that the tops do not tell: few, because one comes in where none is needed."""
+    return LANES * (2 if width % (2 * LANES) == 0 else 1)
+
+
+class Untold(NamedTuple):
+    """The blocks of eight rows that the tops do not tell of all.
+
+    blocks: int32[1, n + 1], which of all n, from the first place on, and last how many; turns: how often a grid is to go over
+    their rows, and over `columns_of_block` of their columns, int32[1, 1] each; once where there are none.
+    """
+
+    blocks: jax.Array
+    turns: tuple[jax.Array, jax.Array]
+
+
+def settled(cut: Cut, given: Given, tops: jax.Array, lanes: Lanes, *, interpret: bool = False) -> tuple[jax.Array, Untold]:
+    """Threshold, draw and sums of every row: `Settled.packed`, int32[n, B], and of which rows the tops do not tell.
+
+    Args:
+      cut: what is kept.
+      given: of the rows.
+      tops: float32[TOPS, B, W], scaled, of `tops_of`.
+      lanes: of the same pass.
+      interpret: run without a TPU, slowly.
+    """
+    batch, width = tops.shape[1:]
+    height, one = min(batch, SUBLANES), jax.ShapeDtypeStruct((1, 1), jnp.int32)
+    blocks = -(-batch // height)
+    sums, tree = jax.tree.flatten(lanes)
+
+    def tile(i: Any) -> Any:
+        return jax.lax.div(i, TURNED)
+
+    rows, untold, *turns = pl.pallas_call(
+        _kernel(cut, given, tree, batch),
+        grid=(blocks,),
+        in_specs=[
+            pl.BlockSpec((TOPS, height, width), lambda i: (0, i, 0)),
+            *(pl.BlockSpec((height, LANES), lambda i: (i, 0)) for _ in sums),
+            *given.specs(tile),
+        ],
+        out_specs=[of_lanes(given.fields, tile), *[pl.BlockSpec(memory_space=pltpu.SMEM)] * 3],
+        out_shape=[
+            jax.ShapeDtypeStruct((given.fields, batch), jnp.int32),
+            jax.ShapeDtypeStruct((1, blocks + 1), jnp.int32),
+            one,
+            one,
+        ],
+        scratch_shapes=[
+            pltpu.VMEM((TOPS, height, width), jnp.float32),
+            *given.memory,
+            pltpu.VMEM((LANES, LANES), jnp.int32),
+        ],
+        interpret=interpret,
+        name="tops_settled",
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
+    )(tops, *sums, *given.arrays)
+    return rows, Untold(untold, (turns[0], turns[1]))
+
+
+def _kernel(cut: Cut, given: Given, tree: Any, batch: int) -> Callable[..., None]:
+    """The kernel of `settled`; `tree`: of the lanes."""
+    height = min(batch, SUBLANES)
+
+    def kernel(tops: Any, *refs: Any) -> None:
+        own = refs[tree.num_leaves : tree.num_leaves + len(given.arrays)]
+        lanes = jax.tree.unflatten(tree, [ref[...] for ref in refs[: tree.num_leaves]])
+        out, untold, *turns, weights, sheet, turned, results = refs[tree.num_leaves + len(own) :]
+        step = pl.program_id(0)
+        first = pl.multiple_of(jax.lax.rem(step, TURNED) * SUBLANES, SUBLANES)
+        pl.when(first == 0)(lambda: given.turn(own, sheet, turned))
+        real = step * height + jax.lax.broadcasted_iota(jnp.int32, (height, 1), 0) < batch
+        found = settled_block(cut, tops, weights, lanes, given.rows_of(own, turned[pl.ds(first, height)]), real)
+        results[pl.ds(first, height)] = packed_lanes(found)
+        tell = jnp.min(jnp.where((found.whole != 0) | ~real, 1.0, 0.0)) > 0
+        blocks = untold.shape[1] - 1
+        count = jnp.where(step == 0, 0, untold[0, blocks])
+        pl.when(step == 0)(lambda: untold.__setitem__((0, 0), 0))
+        pl.when(~tell)(lambda: untold.__setitem__((0, count), step))
+        count = jnp.where(tell, count, count + 1)
+        untold[0, blocks] = count
+        for ref, most in zip(turns, (count, tops.shape[2] // columns_of_block(tops.shape[2]))):
+            ref[0, 0] = jnp.where(count > 0, most, 1)
+
+        @pl.when((first == LANES - SUBLANES) | (step == pl.num_programs(0) - 1))
+        def _() -> None:
+            out[...] = results[...].T[: given.fields]
+
+    return kernel
+
+
+def packed_lanes(found: Settled) -> jax.Array:
+    """Numbers of rows [R, 1] side by side, int32[R, 128]."""
+    values = [jax.lax.bitcast_convert_type(x, jnp.int32) for x in jax.tree.leaves(found)]
+    lane = jax.lax.broadcasted_iota(jnp.int32, (len(values[0]), LANES), 1)
+    out = jnp.zeros(lane.shape, jnp.int32)
+    for k, x in enumerate(values):
+        out = jnp.where(lane == k, x, out)
+    return out
+
+
+def settled_block(cut: Cut, planes: Any, weights: Any, lanes: Lanes, rows: OfRows, real: jax.Array) -> Settled:
+    """Of a block of rows, [R, 1] each; `planes`, `weights`: of `_Block`; `real`: bool[R, 1], all others are left alone."""
     inside = _row_sum(lanes.inside)
     drawn = inside if lanes.drawn is None else _row_sum(lanes.drawn)
     raw = inside if lanes.outside is None else log_add(inside, _row_sum(lanes.outside))
@@ -281,14 +349,14 @@ def _settled_block(cut: Cut, tops: Any, weights: Any, lanes: Lanes, rows: _Rows,
         number = jnp.log(number)
     if cut is Cut.MASS:
         number = jnp.where(rows.number >= 1, jnp.inf, drawn + number)
-    cells = _Block(tops, weights, scaled_list)
+    cells = _Block(planes, weights, scaled_list)
     threshold = threshold_of(cells, cut, number, hidden, real)
     score, column = cells.drawn(threshold, rows.key, rows.step)
     whole = jnp.where(threshold > hidden, 1, 0)
     candidate = None
     if rows.listed is not None and scaled_list is not None:
         token, x = rows.listed
-        noisy = scaled_list + gumbel(rows.key, rows.step, (tops.shape[2] + 32 + token).astype(jnp.uint32))
+        noisy = scaled_list + gumbel(rows.key, rows.step, (planes.shape[2] + 32 + token).astype(jnp.uint32))
         noisy = jnp.where((x > NEVER) & (scaled_list >= threshold), noisy, NEVER)
         best, first = _first_of_best(noisy, token)
         value = jnp.max(jnp.where((noisy == best) & (token == first), x, NEVER), 1, keepdims=True)

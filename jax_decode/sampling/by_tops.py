@@ -1,7 +1,7 @@
 """Samplers that cut off, on a TPU: one pass over the logits keeps the largest few of every column, and those decide.
 
-Where a row's threshold is not above what the pass did not keep, as when many thousand tokens share the mass, the row goes the way
-of other devices, by `truncation` and `summary`.
+Where a row's threshold is not above what the pass did not keep, as when many thousand tokens share the mass, all of its logits
+are looked at once more. Vocabularies too wide for that go the way of other devices, by `truncation` and `summary`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.column_draw import drawn_in_column
 from jax_decode.kernels.column_tops import TOPS, Cut, tops_of
 from jax_decode.kernels.gather import places, read, whole
-from jax_decode.kernels.planes import NEVER, Planes, Sum, allowed_logits, both, clean, column_sum, column_sums, drawable
-from jax_decode.kernels.settled_rows import Lanes, Settled, settled
+from jax_decode.kernels.planes import NEVER, Planes, Sum, allowed_logits, both, column_sum, column_sums, drawable
+from jax_decode.kernels.settled_rows import Given, Lanes, Settled, settled
+from jax_decode.kernels.settled_whole import MOST_LOGITS, settled_whole
 from jax_decode.sampling.candidates import Drawn, with_candidates
 from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.samplers import MinP, Sampler, TopK, TopP
@@ -43,7 +44,8 @@ def cut_and_chosen(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None
         rows = _settled_by_tops(sampler, allowed, inverse, noise, with_raw)
         return _drawn(rows, allowed, inverse, noise, with_raw)
 
-    if not _cuts(sampler, allowed) or not one_pass.wanted("tpu"):
+    fits = allowed.logits.shape[1] <= MOST_LOGITS
+    if not (fits and _cuts(sampler, allowed) and one_pass.wanted("tpu")):
         return elsewhere()
     return jax.lax.platform_dependent(tpu=by_kernels, default=elsewhere)
 
@@ -71,22 +73,11 @@ def _settled_by_tops(
     sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool, *, interpret: bool = False
 ) -> jax.Array:
     """`Settled.packed` of every row."""
-    tops, lanes = _kept(allowed, inverse, isinstance(sampler, TopP), with_raw, interpret)
-    listed = _raw(allowed)
-    of_noise = cast(jax.Array, noise.key), noise.step
-    rows, every = settled(*_cut_of(sampler), tops, lanes, listed, inverse, of_noise, interpret=interpret)
-
-    def again() -> jax.Array:
-        own = allowed._replace(words=_joined(allowed), union=None)
-        if listed is not None:
-            own = own._replace(listed=(jnp.maximum(listed[0], 0), listed[0] >= 0, clean(listed[1])))
-        threshold, rest, candidate = _cut_and_summed_plainly(sampler, own, inverse, noise, with_raw)
-        assert threshold is not None
-        tell = Settled.unpacked(rows).whole
-        other = Settled(threshold, rest.score, rest.item, rest.allowed, rest.raw, tell, candidate)
-        return jnp.where(tell > 0, rows, other.packed)
-
-    return jax.lax.switch(every, [again, lambda: rows])
+    source, tops, lanes = _kept(allowed, inverse, isinstance(sampler, TopP), with_raw, interpret)
+    cut, number = _cut_of(sampler)
+    given = Given.of(number, inverse, (cast(jax.Array, noise.key), noise.step), _raw(allowed))
+    rows, untold = settled(cut, given, tops, lanes, interpret=interpret)
+    return settled_whole(cut, given, source, lanes, rows, untold, interpret=interpret)
 
 
 def _drawn(
@@ -143,18 +134,10 @@ def _raw(allowed: Allowed) -> tuple[jax.Array, jax.Array] | None:
     return token, read(allowed.logits, rows, jnp.maximum(token, 0)).astype(jnp.float32)
 
 
-def _joined(allowed: Allowed) -> jax.Array | None:
-    """The words once more, for a branch that is rarely taken: what is made before it is made always."""
-    if allowed.words is None or allowed.union is None:
-        return allowed.words
-    rows, of_each = allowed.union
-    return functools.reduce(jnp.bitwise_or, [read(rows, of_each[:, s]) for s in range(of_each.shape[1])])
-
-
 def _kept(
     allowed: Allowed, inverse: jax.Array | None, with_mass: bool, with_raw: bool, interpret: bool
-) -> tuple[jax.Array, Lanes]:
-    """What a pass keeps: float32[TOPS, B, W], scaled, and what it does not keep."""
+) -> tuple[one_pass.Read, jax.Array, Lanes]:
+    """What is read; what a pass keeps, float32[TOPS, B, W], scaled; and what it does not keep."""
     words = sources_of(allowed.words, allowed.union)
     with_raw, apart = with_raw and words is not None, with_mass and inverse is not None
 
@@ -177,4 +160,4 @@ def _kept(
     source = one_pass.Read(allowed.logits, words, allowed.num_words, scale)
     lanes, tops = one_pass.passed(of_columns, together, start, TOPS, source, interpret=interpret)
     assert tops is not None
-    return tops, lanes
+    return source._replace(rows=()), tops, lanes

@@ -77,11 +77,11 @@ def column_best_logits(allowed: Allowed, inverse: jax.Array | None, high: jax.Ar
     def of_planes(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
         return column_max([kept(x, *limits) for x in allowed_logits(planes(logits, words, num_words))])
 
-    def by_kernel(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
-        def most(parts: Planes, _: jax.Array, *limits: jax.Array) -> jax.Array:
-            return column_max([kept(x, *limits) for x in allowed_logits(parts)])
+    def by_kernel(logits: jax.Array, words: jax.Array | None) -> jax.Array:
+        def most(parts: Planes, _: jax.Array) -> jax.Array:
+            return column_max(allowed_logits(parts))
 
-        return one_pass.mapped(most, one_pass.Read(logits, words, num_words, limits))
+        return one_pass.mapped(most, one_pass.Read(logits, words, num_words))
 
     def by_few(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
         def of_block(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
@@ -94,8 +94,8 @@ def column_best_logits(allowed: Allowed, inverse: jax.Array | None, high: jax.Ar
     limits = [] if high is None else [high[:, None]]
     if high is not None and inverse is not None:
         limits.append(jnp.broadcast_to(inverse, (len(high), 1)))
-    forms = {} if allowed.logits.size < SMALL else {"cpu": by_few}
-    if one_pass.wanted("tpu") and allowed.part is None:
+    forms: dict[str, Callable[..., jax.Array]] = {} if allowed.logits.size < SMALL else {"cpu": by_few}
+    if one_pass.wanted("tpu") and allowed.part is None and high is None:
         forms["tpu"] = by_kernel
     best = jax.lax.platform_dependent(allowed.logits, allowed.words, *limits, default=of_planes, **forms)
     return drawable([best], inverse, None)[0]

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.kernels import one_pass
 from jax_decode.kernels.blocks import SMALL, by_blocks
 from jax_decode.kernels.column_tops import from_order, to_order
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.planes import LOWEST, NEVER, Planes, allowed_logits, clean, cut, drawable, finite, scaled
+from jax_decode.kernels.planes import LOWEST, NEVER, clean, cut, finite, scaled
 from jax_decode.kernels.row_layout import LANES
 from jax_decode.sampling.choices import (
     Allowed,
@@ -57,10 +56,10 @@ def mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) ->
     top, listed = column_best_logits(allowed, inverse), listed_logits(allowed, inverse)
     best = best_of(allowed, top, listed)
 
-    def of_all(kernel: bool, logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
+    def of_all(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
         top, listed, best = rows
         base, own = finite(best), allowed._replace(logits=logits, words=words)
-        tokens = ByLogit((_over_kernel if kernel else _over_scaled)(own, inverse, base), listed, base, own.part)
+        tokens = ByLogit(_over_scaled(own, inverse, base), listed, base, own.part)
 
         def among(sample: Allowed) -> Tokens:
             return ByLogit(_over_tiles(sample, inverse, base), jnp.zeros((len(base), 0)), base, own.part)
@@ -82,12 +81,8 @@ def mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) ->
 
         return by_blocks(of_block, inverse if of_rows else None, logits, words, cut_off.best, cut_off.rows)
 
-    forms: dict[str, Callable[..., jax.Array]] = {}
-    if allowed.part is None:
-        forms |= {} if allowed.logits.size < SMALL else {"cpu": by_few}
-        forms |= {"tpu": functools.partial(of_all, True)} if one_pass.wanted("tpu") else {}
-    by_xla = functools.partial(of_all, False)
-    border = jax.lax.platform_dependent(allowed.logits, allowed.words, top, listed, best, default=by_xla, **forms)
+    forms = {} if allowed.part is not None or allowed.logits.size < SMALL else {"cpu": by_few}
+    border = jax.lax.platform_dependent(allowed.logits, allowed.words, top, listed, best, default=of_all, **forms)
     return jnp.where((p >= 1) | (best == NEVER), LOWEST, border)
 
 
@@ -256,22 +251,6 @@ def _over_planes(parts: Callable[[], Iterator[tuple[jax.Array, jax.Array]]]) -> 
     def over(function: Callable[..., jax.Array], combine: Callable[..., jax.Array], *rows: jax.Array) -> jax.Array:
         of_planes = (function(y, e, *(x.reshape(-1, *[1] * (y.ndim - 1)) for x in rows)) for y, e in parts())
         return functools.reduce(combine, of_planes)
-
-    return over
-
-
-def _over_kernel(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> Over:
-    """The same by a kernel: in a loop, XLA's compiler for TPUs writes every number out over all columns, those of planes too."""
-    own = [base[:, None], *(() if inverse is None else (jnp.broadcast_to(inverse, (len(base), 1)),))]
-
-    def over(function: Callable[..., jax.Array], combine: Callable[..., jax.Array], *rows: jax.Array) -> jax.Array:
-        def of_columns(parts: Planes, _: jax.Array, base: jax.Array, *rest: jax.Array) -> jax.Array:
-            scale, numbers = (None, rest) if inverse is None else (rest[0], rest[1:])
-            values = drawable(allowed_logits(parts), scale, None)
-            return functools.reduce(combine, (function(y, jnp.exp(y - base), *numbers) for y in values))
-
-        numbers = [*own, *(x[:, None] for x in rows)]
-        return one_pass.mapped(of_columns, one_pass.Read(allowed.logits, allowed.words, allowed.num_words, numbers))
 
     return over
 

@@ -12,7 +12,7 @@ from jax_decode.kernels.column_tops import TOPS, Cut, tops_of
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.planes import LOWEST, NEVER, clean, column_sum
 from jax_decode.kernels.row_layout import LANES, words_for
-from jax_decode.kernels.settled_rows import Lanes, Settled, settled
+from jax_decode.kernels.settled_rows import Given, Lanes, Settled, columns_of_block, settled
 from jax_decode.sampling.by_tops import _cut_and_summed_plainly, _drawn, _settled_by_tops
 from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.samplers import MinP, TopK, TopP
@@ -65,9 +65,13 @@ def test_thresholds_are_those_of_a_sort(cut, seed):
     lanes = np.asarray(hidden).reshape(batch, -1, LANES)
     of_lanes = Lanes(jnp.asarray(lanes.max(1)), column_sum(list(np.moveaxis(logits.reshape(32, batch, -1, LANES), 2, 1).reshape(-1, batch, LANES))), None, None)
     token = jnp.where(listed > NEVER, jnp.arange(5, dtype=jnp.int32), -1)
-    rows, every = settled(cut, jnp.asarray(number), jnp.stack(tops), of_lanes, (token, listed), None, tuple(noise_of(batch)), interpret=True)
+    given = Given.of(jnp.asarray(number), None, tuple(noise_of(batch)), (token, jnp.asarray(listed)))
+    rows, untold = settled(cut, given, jnp.stack(tops), of_lanes, interpret=True)
     got, hidden = Settled.unpacked(rows), lanes.max((1, 2))
-    assert bool(every) == bool(np.all(got.threshold > hidden))
+    not_told = np.flatnonzero(np.add.reduceat(np.asarray(got.threshold) <= hidden, np.arange(0, batch, 8)))
+    assert np.asarray(untold.blocks)[0, : len(not_told)].tolist() == not_told.tolist()
+    assert untold.blocks[0, -1] == len(not_told)
+    assert [x.item() for x in untold.turns] == [max(len(not_told), 1), width // columns_of_block(width) if len(not_told) else 1]
     total = np.logaddexp.reduce(every_logit, 1)
     np.testing.assert_allclose(got.allowed, total, rtol=1e-5, atol=1e-5)
     if cut is Cut.MASS:
@@ -96,18 +100,26 @@ def test_cuts_and_draws_are_those_of_the_other_form(sampler, masked, inverse, ba
     compare(sampler, masked, inverse, batch, width, dtype, with_raw)
 
 
+FLAT = [1, 2, *range(8, 12), -2]
+"""Rows whose largest few of every column do not tell: in both halves of a block of sixteen, and of the second 128."""
+
+
 def test_rows_and_candidates_that_are_turned_in_several_parts():
-    compare(TopK(20, None), True, "rows", 130, 4000, jnp.float32, True)
+    compare(TopK(20, None), True, "rows", 140, 4000, jnp.bfloat16, True, FLAT)
+
+
+def test_rows_that_are_not_told_of_have_words_that_fill_no_two_blocks():
+    compare(TopP(np.float32(0.9), None), True, None, 13, 12_100, jnp.bfloat16, True, FLAT)
 
 
 def _with(function, found, *rest):
     return found, function(found, *rest)
 
 
-def compare(sampler, masked, inverse, batch, width, dtype, with_raw):
-    """With the other form. Some rows, of flat logits, go that way; they must not change the rows beside them."""
+def compare(sampler, masked, inverse, batch, width, dtype, with_raw, flat=(0,)):
+    """With the other form. Some rows, of flat logits, are worked on again; they must not change the rows beside them."""
     logits, _, words = example(batch, width, dtype)
-    logits = logits.at[-1].set(0).at[0].multiply(0.01)
+    logits = logits.at[-1].set(0).at[np.array(flat)].multiply(0.01)
     rng = np.random.default_rng(3)
     shape = batch, 150 if batch > LANES else 7
     token, ok = rng.integers(0, width, shape), jnp.asarray(rng.random(shape) < 0.5)

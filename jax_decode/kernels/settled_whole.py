@@ -1,0 +1,128 @@
+"""What a sampler that cuts off chooses of rows whose largest few of every column do not tell it: from all of their logits.
+
+Eight rows are worked on at a time. Their logits are read once and stay in a TPU core's memory, so that a search over them needs
+no arrays outside of it. Mostly there are no such rows; then the kernel ends after a first small block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from jax_decode.kernels.column_tops import Cut
+from jax_decode.kernels.one_pass import Read, over_block, specs_of
+from jax_decode.kernels.planes import NEVER, Planes, allowed_logits, drawable
+from jax_decode.kernels.row_layout import LANES
+from jax_decode.kernels.settled_rows import Given, Lanes, Untold, columns_of_block, of_lanes, packed_lanes, settled_block
+from jax_decode.kernels.turned_rows import SUBLANES, TURNED
+
+MOST_LOGITS = 12 << 15
+"""Logits of a row, of which eight fit into a core's memory; a v5e's kernel has 16 MiB."""
+_WHOLE = 5
+"""Lane of `Settled.whole` in `packed_lanes`."""
+
+
+def settled_whole(
+    cut: Cut, given: Given, source: Read, lanes: Lanes, rows: jax.Array, untold: Untold, *, interpret: bool = False
+) -> jax.Array:
+    """`rows` of `settled`, with those that its tops do not tell of.
+
+    Args:
+      cut, given, lanes, untold: of `settled`.
+      source: logits and words; no rows.
+      interpret: run without a TPU, slowly.
+    """
+    logits, num_words, batch = source.logits, source.num_words, len(source.logits)
+    eights, eight, width = _shape_of(source)
+    sums, tree = jax.tree.flatten(lanes)
+    of_logits, of_words = (lambda i, blocks, n=n: jax.lax.div(blocks[0, i], n) for n in (eights, 1))
+    planes = specs_of(source, batch if batch <= SUBLANES else eights * SUBLANES, width, of_logits, of_words)
+    masks = [source.words] * source.parts
+
+    def tile(i: Any, _: Any, blocks: Any) -> Any:
+        return jax.lax.div(blocks[0, i], TURNED)
+
+    return pl.pallas_call(
+        _kernel(cut, given, source, tree),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(untold.turns[0][0, 0], untold.turns[1][0, 0]),
+            in_specs=[
+                *planes,
+                *(pl.BlockSpec((eight, LANES), lambda i, j, blocks: (blocks[0, i], 0)) for _ in sums),
+                *given.specs(tile),
+                of_lanes(given.fields, tile),
+            ],
+            out_specs=of_lanes(given.fields, tile),
+            scratch_shapes=[
+                pltpu.VMEM((-(-logits.shape[1] // num_words), eight, num_words), jnp.float32),
+                *given.memory,
+                pltpu.VMEM((LANES, LANES), jnp.int32),
+            ],
+        ),
+        out_shape=jax.ShapeDtypeStruct(rows.shape, rows.dtype),
+        input_output_aliases={1 + len(planes) + len(sums) + len(given.arrays): 0},
+        interpret=interpret,
+        name="rows_settled",
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary", "arbitrary"), disable_bounds_checks=True),
+    )(untold.blocks, *[logits] * (len(planes) - len(masks)), *masks, *sums, *given.arrays, rows)
+
+
+def _shape_of(source: Read) -> tuple[int, int, int]:
+    """How many eights of rows a block of logits has, how many rows are worked on, and columns of a block."""
+    return 4 // source.logits.dtype.itemsize, min(len(source.logits), SUBLANES), columns_of_block(source.num_words)
+
+
+def _kernel(cut: Cut, given: Given, source: Read, tree: Any) -> Callable[..., None]:
+    """The kernel of `settled_whole`; `tree`: of the lanes."""
+    eights, eight, width = _shape_of(source)
+    batch, num_words = len(source.logits), source.num_words
+    count = -(-source.logits.shape[1] // num_words) + source.parts
+
+    def kernel(blocks: Any, *refs: Any) -> None:
+        planes, sums = refs[:count], refs[count : count + tree.num_leaves]
+        own, (before, out, cells, sheet, turned, results) = refs[count + len(sums) : -6], refs[-6:]
+        step, begin = pl.program_id(0), pl.program_id(1) * width
+        block = blocks[0, step]
+        first = pl.multiple_of(jax.lax.rem(block, TURNED) * SUBLANES, SUBLANES)
+        tile, last = (jax.lax.div(x, TURNED) for x in (block, blocks[0, jnp.maximum(step - 1, 0)]))
+
+        def kept(parts: Planes, _: jax.Array) -> Sequence[jax.Array]:
+            scale = given.rows_of(own, turned[pl.ds(first, eight)]).inverse
+            return [jnp.where(y == 0, 0.0, y) for y in drawable(allowed_logits(parts), scale, None)]  # zeros have one sign
+
+        def written(values: Sequence[jax.Array], at: Any) -> None:
+            place = pl.multiple_of(begin + at.start, LANES)
+            for b, y in enumerate(values):
+                cells[b, :, pl.ds(place, LANES)] = y
+
+        def begun() -> None:
+            @pl.when((step == 0) | (tile != last))
+            def _() -> None:
+                sheet[: given.fields] = before[...]
+                results[...] = sheet[...].T
+
+            given.turn(own, sheet, turned)
+
+        def decided() -> None:
+            lanes = jax.tree.unflatten(tree, [ref[...] for ref in sums])
+            lanes = lanes._replace(hidden=jnp.full_like(lanes.hidden, NEVER))
+            real = block * SUBLANES + jax.lax.broadcasted_iota(jnp.int32, (eight, 1), 0) < batch
+            found = settled_block(cut, cells, None, lanes, given.rows_of(own, turned[pl.ds(first, eight)]), real)
+            old = results[pl.ds(first, eight)]
+            results[pl.ds(first, eight)] = jnp.where(old[:, _WHOLE : _WHOLE + 1] > 0, old, packed_lanes(found))
+            out[...] = results[...].T[: given.fields]
+
+        some = blocks[0, blocks.shape[1] - 1] > 0
+        half = jax.lax.rem(block, eights) if eights > 1 and batch > SUBLANES else None
+        pl.when(~some)(lambda: out.__setitem__(..., before[...]))
+        pl.when(some & (begin == 0))(begun)
+        pl.when(some)(lambda: over_block(kept, written, planes, source, begin, half))
+        pl.when(some & (begin + width == num_words))(decided)
+
+    return kernel
