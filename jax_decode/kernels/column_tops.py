@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels.noise import Words, gumbel
-from jax_decode.kernels.planes import LOWEST, NEVER, column_sum, finite
+from jax_decode.kernels.planes import LOWEST, NEVER, Sum, finite
 
 TOPS = 4
 _MOST_TURNS = 160
@@ -76,7 +76,8 @@ class Cells(Protocol):
     """The tops of a block of rows, and its listed tokens. Numbers of rows are [R, 1]."""
 
     def fold(self, of: Callable[[jax.Array, jax.Array | float], Sequence[jax.Array]], kinds: Sequence[str]) -> list[jax.Array]:
-        """Over all cells the `kinds` ("max", "min", "sum") of what `of` makes of logits and their weights, 1 before `weigh`."""
+        """Over all cells the `kinds` ("max", "min", "sum") of what `of` makes of logits [n, R, m] and their weights, 1 before
+        `weigh`."""
 
     def weigh(self, base: jax.Array) -> None:
         """From now on weights are exponentials of logits relative to the rows' `base`."""
@@ -116,7 +117,8 @@ def _from(cells: Cells, place: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Weight of the cells from a place on, and the least of them."""
 
     def of(y: jax.Array, weight: jax.Array | float) -> tuple[jax.Array, jax.Array]:
-        return jnp.where(y >= place, weight, 0.0), jnp.where(y >= place, y, jnp.inf)
+        inside = y >= place[None]
+        return jnp.where(inside, weight, 0.0), jnp.where(inside, y, jnp.inf)
 
     weight, least = cells.fold(of, ("sum", "min"))
     return weight, least
@@ -137,7 +139,7 @@ def _narrowed(cells: Cells, wanted: jax.Array, low: jax.Array, high: jax.Array) 
         place = from_order(jnp.clip(jnp.where(turn % 4 == 3, half_way, middle), low + 1, jnp.maximum(high - 1, low + 1)))
 
         def of(y: jax.Array, weight: jax.Array | float) -> tuple[jax.Array, ...]:
-            inside = y >= place
+            inside = y >= place[None]
             return jnp.where(inside, weight, 0.0), jnp.where(inside, y, jnp.inf), jnp.where(inside, NEVER, y)
 
         weight, least, below = cells.fold(of, ("sum", "min", "max"))
@@ -149,7 +151,9 @@ def _narrowed(cells: Cells, wanted: jax.Array, low: jax.Array, high: jax.Array) 
     return jnp.where(high > low + 1, NEVER, from_order(low))  # a search that was given up tells nothing
 
 
-def score_of(tops: Sequence[jax.Array], threshold: jax.Array, key: Words, step: jax.Array, column: jax.Array) -> jax.Array:
-    """Score of columns int32[R, n] in a draw by the mass of their tops from the threshold on; -inf for none."""
-    mass = column_sum([jnp.where(y >= threshold, y, NEVER) for y in tops]).log
+def score_of(tops: jax.Array, threshold: jax.Array, key: Words, step: jax.Array, column: jax.Array) -> jax.Array:
+    """Score of columns int32[R, n] in a draw by the mass of their tops [m, R, n] from the threshold on; -inf for none."""
+    drawn = jnp.where(tops >= threshold[None], tops, NEVER)
+    most = drawn.max(0)
+    mass = Sum(most, jnp.exp(drawn - finite(most)[None]).sum(0)).log
     return mass + gumbel(key, step, column.astype(jnp.uint32))

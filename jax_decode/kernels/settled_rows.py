@@ -6,6 +6,7 @@ Eight rows are worked on at a time, one in every sublane. Their numbers come and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -82,8 +83,7 @@ class _Block:
     def __init__(self, planes: Any, weights: Any, listed: jax.Array | None) -> None:
         self.planes, self.weights, self.listed = planes, weights, listed
         self.base: jax.Array | None = None
-        self.count = planes.shape[0]
-        lanes, most = planes.shape[2] // LANES, max(_TOGETHER * TOPS // self.count, 1)
+        lanes, most = planes.shape[2] // LANES, max(_TOGETHER * TOPS // planes.shape[0], 1)
         self.wide = LANES * next(n for n in range(min(lanes, most), 0, -1) if lanes % n == 0)
 
     def slices(self, of: Callable[[Any, Any], Any], start: Any) -> Any:
@@ -93,28 +93,26 @@ class _Block:
 
     def fold(self, of: Callable[[jax.Array, jax.Array | float], Sequence[jax.Array]], kinds: Sequence[str]) -> list[jax.Array]:
         def of_slice(at: Any, carry: list[jax.Array]) -> list[jax.Array]:
-            for t in range(self.count):
-                found = of(self.planes[t, :, at], self._weight(t, at))
-                carry = [COMBINE[kind](x, y) for kind, x, y in zip(kinds, carry, found)]
-            return carry
+            found = of(self.planes[:, :, at], self._weight(at))
+            every = ([x, *(y[t] for t in range(len(y)))] for x, y in zip(carry, found))
+            return [functools.reduce(COMBINE[kind], x) for kind, x in zip(kinds, every)]
 
         height = self.planes.shape[1]
         lanes = self.slices(of_slice, [jnp.full((height, self.wide), START[kind], jnp.float32) for kind in kinds])
         out = [REDUCE[kind](x, 1, keepdims=True) for kind, x in zip(kinds, lanes)]
         if self.listed is None:
             return out
-        found = of(self.listed, 1.0 if self.base is None else jnp.exp(self.listed - self.base))
-        return [COMBINE[kind](x, REDUCE[kind](y, 1, keepdims=True)) for kind, x, y in zip(kinds, out, found)]
+        found = of(self.listed[None], 1.0 if self.base is None else jnp.exp(self.listed - self.base)[None])
+        return [COMBINE[kind](x, REDUCE[kind](y[0], 1, keepdims=True)) for kind, x, y in zip(kinds, out, found)]
 
-    def _weight(self, t: int, at: Any) -> jax.Array | float:
+    def _weight(self, at: Any) -> jax.Array | float:
         if self.base is None:
             return 1.0
-        return jnp.exp(self.planes[t, :, at] - self.base) if self.weights is None else self.weights[t, :, at]
+        return jnp.exp(self.planes[:, :, at] - self.base[None]) if self.weights is None else self.weights[:, :, at]
 
     def weigh(self, base: jax.Array) -> None:
         def of_slice(at: Any, carry: jax.Array) -> jax.Array:
-            for t in range(self.count):
-                self.weights[t, :, at] = jnp.exp(self.planes[t, :, at] - base)
+            self.weights[:, :, at] = jnp.exp(self.planes[:, :, at] - base[None])
             return carry
 
         if self.weights is not None:
@@ -131,7 +129,7 @@ class _Block:
         def of_slice(at: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             best, first = carry
             column = at.start + jax.lax.broadcasted_iota(jnp.int32, shape, 1)
-            score = score_of([self.planes[t, :, at] for t in range(self.count)], threshold, key, step, column)
+            score = score_of(self.planes[:, :, at], threshold, key, step, column)
             return jnp.maximum(best, score), jnp.where(score > best, column, first)
 
         start = jnp.full(shape, NEVER, jnp.float32), jnp.full(shape, _NOTHING, jnp.int32)

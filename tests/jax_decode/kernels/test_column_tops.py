@@ -89,7 +89,7 @@ def test_thresholds_are_those_of_a_sort(cut, seed):
     assert told or seed % 4 in (0, 3) or cut is Cut.MASS
 
 
-@pytest.mark.sampled(8, every=("sampler", "masked", "with_raw"))
+@pytest.mark.sampled(6, every=("sampler", "masked", "with_raw"))
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("inverse", [None, 0.5, "rows"])
