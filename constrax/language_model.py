@@ -22,7 +22,7 @@ from constrax.turns import TurnPlan
 from constrax.wanted import Constraint, Each, plan_of, same
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.artifact.arrays import UNBOUNDED, check_vocabulary
-from fsa_compile.errors import named_fields, naming, right_name
+from fsa_compile.errors import is_whole, named_fields, naming, right_name
 from jax_decode.decoding.result import Generation
 from jax_decode.step.state import Status
 
@@ -313,9 +313,9 @@ class LanguageModel:
         return [*([] if bos is None else [bos]), *self.tokenizer.encode(prompt)]
 
     def _options(self, asked: _Asked, samples: Any, limit: Any, temperature: Any, seed: Any, sampler: Any) -> dict[str, Any]:
-        if samples is not None and (isinstance(samples, bool) or not isinstance(samples, int) or samples < 1):
+        if samples is not None and not is_whole(samples, 1):
             raise UseError(f"samples={samples!r}", fix="Give a whole number of at least 1, or leave it out for one answer.")
-        if isinstance(seed, bool) or not isinstance(seed, int):
+        if not is_whole(seed, -(1 << 63), (1 << 63) - 1):
             raise UseError(f"seed={seed!r} is no whole number", fix="For a PRNG key of your own use lm.generate(..., key=key).")
         return {
             "max_new_tokens": _limit(asked, limit),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import numbers
 import os
 import time
 from collections.abc import Iterator
@@ -49,11 +50,13 @@ class CompileLimits:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not value >= 0:
                 raise ConstraintError(
                     f"CompileLimits.{field.name} must be a number that is not negative, not {value!r}",
                     fix="Leave it out for the default.",
                 )
+            whole = isinstance(value, numbers.Integral)
+            object.__setattr__(self, field.name, int(value) if whole else float(value))  # NumPy's among them
         if self.max_digits > MOST_DIGITS:
             raise ConstraintError(f"CompileLimits.max_digits may be {MOST_DIGITS:,} at most, not {self.max_digits:,}")
 

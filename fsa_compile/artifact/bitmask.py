@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import abc
 import math
+import operator
 from collections.abc import Hashable
 from typing import Any, Self
 
 import numpy as np
 
 from fsa_compile.arrays.index_sets import _SPARSE
-from fsa_compile.errors import ConstraintError, shown
+from fsa_compile.errors import ConstraintError, is_whole, shown
 
 _SINGLE = 3
 """Up to this many tokens: scalar bit sets."""
@@ -32,8 +33,31 @@ def bitmask_shape(batch_size: int, vocab_size: int) -> tuple[int, int]:
 
 
 def allocate_bitmask(batch_size: int, vocab_size: int) -> np.ndarray:
-    """int32[B, ceil(V / 32)] that allows everything."""
-    return np.full(bitmask_shape(batch_size, vocab_size), -1, np.int32)
+    """int32[B, ceil(V / 32)] that allows everything.
+
+    Raises:
+      ConstraintError: sizes that are none, or more than 2^31 words.
+    """
+    for name, size in (("batch_size", batch_size), ("vocab_size", vocab_size)):
+        if not is_whole(size, 0):
+            raise ConstraintError(f"{name} is {shown(size)}", fix="Give a whole number from 0 to 2**31 - 1.")
+    shape = bitmask_shape(int(batch_size), int(vocab_size))
+    if math.prod(shape) >> 31:
+        what = f"a bitmask of {shape[0]:,} rows of {shape[1]:,} words takes {4 * math.prod(shape):,} bytes"
+        raise ConstraintError(what, fix="Use one row for each text of a batch.")
+    return np.full(shape, -1, np.int32)
+
+
+def whole_limit(limit: Any, name: str) -> int | None:
+    """A limit of a walk as an int; None for none. Raises `ConstraintError` for what is no whole number."""
+    if limit is None or limit.__class__ is int:
+        return limit  # type: ignore[no-any-return]
+    try:
+        if not isinstance(limit, bool):
+            return operator.index(limit)
+    except TypeError:
+        pass
+    raise ConstraintError(f"{name} is {shown(limit)}", fix="Give a whole number, or None for no limit.")
 
 
 def words_of(tokens: Any, vocab_size: int) -> np.ndarray:
@@ -163,9 +187,10 @@ class BitmaskWalk(abc.ABC):
         Raises:
           ConstraintError: n is negative or larger than `num_tokens`. (A ValueError.)
         """
-        if not 0 <= n <= self.num_tokens:
-            raise ConstraintError(f"cannot rewind {n} of {self.num_tokens} tokens", fix="Take back fewer.")
-        del self._history[len(self._history) - n :]
+        if not is_whole(n, 0, self.num_tokens):
+            what = f"cannot rewind {n if is_whole(n, 0) else shown(n)} of {self.num_tokens} tokens"
+            raise ConstraintError(what, fix="Give a whole number up to the tokens taken.")
+        del self._history[len(self._history) - int(n) :]
 
     def copy(self) -> Self:
         """A walk at the same place that goes its own way."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, NO_TEMPERATURE, UNREACHABLE, ConstraintArrays
-from fsa_compile.artifact.bitmask import BitmaskWalk, words_of, write_row
+from fsa_compile.artifact.bitmask import BitmaskWalk, whole_limit, words_of, write_row
 from fsa_compile.artifact.configurations import Cell, Configuration, Effect, Position, Source
 from fsa_compile.artifact.step_memo import Mask, mask_from, memo_of
 from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, named_fields
@@ -58,6 +58,7 @@ class HostWalk(BitmaskWalk):
 
     def _begin(self, constraint: ConstraintArrays, max_depth: int | None) -> None:
         self.constraint = constraint
+        max_depth = whole_limit(max_depth, "max_depth")
         self.max_depth = int(UNREACHABLE) if max_depth is None else max_depth
         self._memo = memo = memo_of(constraint)
         self._keys, self._guards = memo.keys, memo.guards
@@ -148,7 +149,7 @@ class HostWalk(BitmaskWalk):
     def _mask(self, remaining: int | None) -> Mask:
         """The mask within a limit; the one without, made once for each position, where the limit binds nothing."""
         found = self._history[-1]
-        limit = None if found.finished else remaining
+        limit = None if found.finished else whole_limit(remaining, "remaining")
         if limit is None or (limit >= self._limit(limit) >= self._widest(found)):
             if found.mask is None:
                 found.mask = self._unlimited()
@@ -234,6 +235,7 @@ class HostWalk(BitmaskWalk):
             (A ValueError.) The limit of depth is for masks alone.
         """
         c, found = self.constraint, self._history[-1]
+        remaining = whole_limit(remaining, "remaining")
         known = found.after.get(token) if token.__class__ is int else None
         if known is not None and (remaining is None or (known.finished or self._fits(known, remaining))):
             self._history.append(known)

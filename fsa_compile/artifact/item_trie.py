@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsa_compile.artifact.bitmask import BitmaskWalk, words_of
+from fsa_compile.artifact.bitmask import BitmaskWalk, whole_limit, words_of
 from fsa_compile.artifact.file import read_members, write_members
 from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
 from fsa_compile.inputs.files import checked_path
@@ -218,6 +218,7 @@ class ItemWalk(BitmaskWalk):
             return words_of((), items.vocab_size)
         children = slice(int(items.first[self.node]), int(items.first[self.node + 1]))
         tokens = items.token[children]
+        remaining = whole_limit(remaining, "remaining")
         if remaining is not None:
             self._check(remaining)
             tokens = tokens[items.distance[children].astype(np.int64) + 1 <= remaining]
@@ -228,6 +229,7 @@ class ItemWalk(BitmaskWalk):
         if not self.finished and token in self.items.stop_ids and self.accepting:
             self._history.append(_Place(self.node, True))
             return
+        remaining = whole_limit(remaining, "remaining")
         if remaining is not None:
             self._check(remaining)
         node = 0 if self.finished else self.items.child(self.node, int(token))

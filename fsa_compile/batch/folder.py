@@ -22,7 +22,7 @@ from fsa_compile.batch.processes import in_processes
 from fsa_compile.batch.schemas import check_workers, cores, output_folder, shown
 from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, is_whole
 from fsa_compile.formats.request import FormatError
 from fsa_compile.inputs.files import checked_path, open_regular
 from fsa_compile.inputs.guard import guarded_loop
@@ -261,8 +261,8 @@ def _manifest(part: int, parts: int) -> str:
 def _checked_shard(shard: Any) -> tuple[int, int]:
     try:
         part, parts = shard
-        if isinstance(part, int) and isinstance(parts, int) and 0 <= part < parts:
-            return part, parts
+        if is_whole(parts, 1) and is_whole(part, 0, int(parts) - 1):
+            return int(part), int(parts)
     except (TypeError, ValueError):
         pass
     raise ConstraintError(f"the shard is {shard!r}", fix="Give (i, n) with i from 0 to n - 1.")

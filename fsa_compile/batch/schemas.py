@@ -16,7 +16,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.batch.processes import in_processes
 from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, is_whole
 from fsa_compile.inputs.guard import guarded_loop
 from fsa_compile.json_schema import SchemaOptions, compile_json_schema
 from fsa_compile.limits import CompileLimits
@@ -133,7 +133,7 @@ def _lost(name: str, error: Exception) -> BatchResult:
 
 def check_workers(workers: int | None) -> None:
     """Raises `ConstraintError` for a number of processes that is none."""
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+    if workers is not None and not is_whole(workers, 1):
         raise ConstraintError(f"workers must be a positive int, not {workers!r}")
 
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
-from fsa_compile.artifact.bitmask import BitmaskWalk, packed, words_of
+from fsa_compile.artifact.bitmask import BitmaskWalk, packed, whole_limit, words_of
 from fsa_compile.artifact.configurations import Configuration
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables
 from fsa_compile.canonical.filter.token_filter import NONE
-from fsa_compile.errors import ArtifactError, BudgetError, named_fields
+from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, named_fields, shown
 
 
 class _Position(NamedTuple):
@@ -81,7 +81,7 @@ class CanonicalWalk(BitmaskWalk):
 
     def allowed_words(self, remaining: int | None = None) -> np.ndarray:
         """The mask of the next token as bits, uint32[ceil(V / 32)]; see `allowed`."""
-        c, here = self.constraint, self._history[-1]
+        c, here, remaining = self.constraint, self._history[-1], whole_limit(remaining, "remaining")
         if here.finished:
             return np.zeros(c.rows.shape[1], np.uint32)
         words = self._tokens(here, int(UNREACHABLE) if remaining is None else remaining)
@@ -93,13 +93,16 @@ class CanonicalWalk(BitmaskWalk):
         """Takes one token; `remaining` as in `HostWalk.advance`.
 
         Raises:
-          ValueError: the token is not allowed here, within the limit of tokens; the walk is unchanged. The limit of depth is for
-            masks alone.
+          ConstraintError: the token is not allowed here, within the limit of tokens; the walk is unchanged. (A ValueError.) The
+            limit of depth is for masks alone.
         """
         here, c = self._history[-1], self.constraint
+        if not hasattr(token, "__index__") or isinstance(token, (bool, np.bool_)):
+            what = f"a token is a whole number, not {shown(token, 40)}"
+            raise ConstraintError(what, fix="Take ids one by one: for token in tokenizer.encode(text): walk.advance(token).")
         limited = remaining is not None and 0 <= token < c.vocab_size
         if limited and not self.allowed_words(remaining)[token >> 5] >> np.uint32(token & 31) & 1:
-            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
+            raise self._refused(token)
         if not here.finished and token in c.stop_ids and self.accepting:
             self._history.append(here._replace(finished=True))
             return
@@ -112,7 +115,7 @@ class CanonicalWalk(BitmaskWalk):
                 if c.rows[row, token >> 5] >> np.uint32(token & 31) & 1 and self._excepted[number, state]:
                     after = None
         if after is None:
-            raise ValueError(f"token {token} is not allowed after {self.num_tokens} tokens")
+            raise self._refused(token)
         self._history.append(_Position(after, int(token), state, False))
 
     def shortest(self) -> list[int]:
@@ -124,6 +127,10 @@ class CanonicalWalk(BitmaskWalk):
                 break
             walk.advance(int(np.argmax(walk.allowed(left))))
         return [position.last for position in walk._history[1:]]
+
+    def _refused(self, token: int) -> ConstraintError:
+        what = f"token {token} is not allowed after {self.num_tokens} tokens"
+        return ConstraintError(what, fix="Ask walk.allowed() first: only the tokenizer's own tokens of a text are.")
 
     def _needed(self, here: _Position) -> int:
         """The least limit under which some token is allowed, `UNREACHABLE` where there is none."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.cache import CompileCache
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, is_whole, shown
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
@@ -66,11 +67,12 @@ class Request:
         """
         limits = limits or CompileLimits()
         deadline, passing = Deadline(limits), filters_of(filters)
+        canonical = _checked_canonical(canonical)
         _check_depth(max_depth, canonical, passing)
         tokenizer = tokenizer_of(tokenizer)
         return cls(
             tokenizer=tokenizer, vocabulary=vocabulary_of(tokenizer), source=source, canonical=canonical, filters=passing,
-            starts_text=starts_text, max_depth=max_depth, limits=limits, deadline=deadline,
+            starts_text=starts_text, max_depth=None if max_depth is None else int(max_depth), limits=limits, deadline=deadline,
         )  # fmt: skip
 
     @property
@@ -98,8 +100,7 @@ class Request:
         if self.canonical is not False:
             from fsa_compile.canonical.filter.canonical_tables import canonical_tables
 
-            how = self.canonical if isinstance(self.canonical, (bool, str)) else list(map(int, self.canonical))
-            what["canonical"] = [canonical_tables(self.tokenizer).identity, how]
+            what["canonical"] = [canonical_tables(self.tokenizer).identity, self.canonical]
         if self.filters:
             what["filters"] = self.filters.identity
         return cache.get(what, self.vocabulary, make)
@@ -112,9 +113,27 @@ def filters_of(filters: Any) -> Filters:
     return checked_filters(filters)
 
 
+def _checked_canonical(canonical: Any) -> Canonical:
+    """What `canonical` asks for; raises `ConstraintError` for what it cannot be."""
+    if isinstance(canonical, bool) or (isinstance(canonical, str) and canonical == "heal"):
+        return canonical
+    fix = 'Give True, False, "heal", or the token ids of a prompt.'
+    try:
+        ids = None if isinstance(canonical, (str, bytes, Mapping)) else list(canonical)
+    except TypeError:
+        ids = None
+    if ids is None:
+        raise ConstraintError(f"canonical is {shown(canonical)}", fix=fix)
+    for place, token in enumerate(ids):
+        if not is_whole(token, -sys.maxsize, sys.maxsize):
+            where = f"position {place} of canonical="
+            raise ConstraintError(f"the prompt holds {shown(token)}, which is no token id", where=where, fix=fix)
+    return [int(token) for token in ids]
+
+
 def _check_depth(max_depth: int | None, canonical: Canonical, filters: Filters) -> None:
     """Raises `ConstraintError` for a bound on depth that is none, or where none can be kept."""
-    if isinstance(max_depth, bool) or not (max_depth is None or (isinstance(max_depth, int) and max_depth >= 0)):
+    if max_depth is not None and not is_whole(max_depth, 0, sys.maxsize):
         raise ConstraintError(f"max_depth must be an int that is not negative, not {max_depth!r}", fix="Begin with max_depth=4.")
     if max_depth is not None and canonical is False and not filters:
         what = "max_depth bounds canonical and filtered constraints, whose stacks are written out; others keep a stack"

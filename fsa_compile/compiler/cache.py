@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from unicodedata import unidata_version
 
 from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.errors import ArtifactError, ConstraintError, named_fields
+from fsa_compile.errors import ArtifactError, ConstraintError, is_whole, named_fields
 from fsa_compile.inputs.files import checked_path
 from fsa_compile.inputs.json_input import check_json, json_text
 from fsa_compile.limits import MOST_DIGITS, CompileLimits
@@ -56,11 +57,11 @@ class CompileCache:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = _MAX_BYTES) -> None:
-        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 0:
+        if not is_whole(max_bytes, 0, sys.maxsize):
             raise ConstraintError(f"max_bytes must be an int that is not negative, not {max_bytes!r}")
         self.folder = _default_folder() if folder is None else checked_path(folder)
         self.hits = self.misses = 0
-        self._max_bytes = max_bytes
+        self._max_bytes = int(max_bytes)
 
     def get(self, what: Any, vocabulary: Vocabulary, make: Callable[[], CompiledConstraint]) -> CompiledConstraint:
         """The artifact of a constraint, from disk or made now.

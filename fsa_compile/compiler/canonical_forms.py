@@ -34,9 +34,6 @@ def canonical_form(constraint: CompiledConstraint, request: Request) -> Compiled
 
     tables = canonical_tables(request.tokenizer)
     if isinstance(request.canonical, str):
-        if request.canonical != "heal":
-            what = f"canonical is {request.canonical!r}"
-            raise ConstraintError(what, fix='Give True, False, "heal", or the token ids of a prompt.')
         return constraint
     limits, vocabulary = request.limits, tables_for(request.vocabulary)
     try:
@@ -77,4 +74,4 @@ def canonical_stack(machine: ByteMachine, request: Request) -> CompiledConstrain
 
 def _prompt(request: Request) -> list[int]:
     """Token ids of the prompt that a canonical text continues."""
-    return [] if isinstance(request.canonical, bool) else [int(token) for token in request.canonical]
+    return [] if isinstance(request.canonical, bool) else list(request.canonical)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.letter_dfa import LetterDfa, letter_sets
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.canonical.encoder.normal_form import nfc_inert_points
-from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.errors import ConstraintError, LimitError, is_whole
 from fsa_compile.filters.filter_base import TextFilter
 from fsa_compile.languages.language import Language
 from fsa_compile.limits import CompileLimits, Deadline
@@ -128,16 +129,17 @@ def length(
 
 def checked_bounds(exactly: Any, at_least: Any, at_most: Any, name: str) -> tuple[int, int | None]:
     """Bounds of a length; the upper one None where there is none."""
-    for value in (exactly, at_least, at_most):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+    for value in (exactly, 0 if at_least is None else at_least, at_most):
+        if value is not None and not is_whole(value, 0, sys.maxsize):
             raise ConstraintError(f"{name} needs counts from 0, not {value!r}", fix=f"Write {name}(at_most=100).")
     if exactly is not None:
         if at_least or at_most is not None:
             raise ConstraintError(f"{name} got an exact count and bounds", fix="Give one of them.")
-        return exactly, exactly
-    if at_most is not None and at_least > at_most:
-        raise ConstraintError(f"{name} from {at_least} to {at_most} is no length at all", fix="Exchange the bounds.")
-    return at_least, at_most
+        return int(exactly), int(exactly)
+    low, high = int(at_least or 0), None if at_most is None else int(at_most)
+    if high is not None and low > high:
+        raise ConstraintError(f"{name} from {low} to {high} is no length at all", fix="Exchange the bounds.")
+    return low, high
 
 
 def _counted(low: int, high: int | None, unit: Unit) -> LetterDfa:

@@ -25,7 +25,7 @@ import numpy as np
 
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.utf8_dfa import class_dfa
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, is_whole
 from fsa_compile.filters.filter_base import TextFilter
 from fsa_compile.languages.language import Language
 from fsa_compile.unicode.code_points import FIRST_SURROGATE, LAST, LAST_SURROGATE
@@ -47,7 +47,7 @@ def nfc(*, max_marks: int | None = None) -> Language:
     Raises:
       ConstraintError: `max_marks` is no count.
     """
-    if max_marks is not None and (isinstance(max_marks, bool) or not isinstance(max_marks, int) or not 0 <= max_marks <= _MANY):
+    if max_marks is not None and not is_whole(max_marks, 0, _MANY):
         raise ConstraintError(f"max_marks must be None or an int from 0 to {_MANY}, not {max_marks!r}", fix="Leave it out.")
     return TextFilter(f"nfc(max_marks={max_marks})", lambda limits, deadline: _automaton(max_marks))
 

@@ -14,7 +14,7 @@ from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, check_grammar_text, parse_grammar, special_ids, special_tokens
 from fsa_compile.compiler.machines import compile_machine
 from fsa_compile.compiler.stored_machines import stored_machine
-from fsa_compile.errors import ConstraintError, SchemaError, UnsupportedGrammarError
+from fsa_compile.errors import ConstraintError, SchemaError, UnsupportedGrammarError, is_whole
 from fsa_compile.formats.framing import with_values
 from fsa_compile.formats.machine_values import as_value
 from fsa_compile.formats.request import FormatError
@@ -84,7 +84,7 @@ def compile_grammar(
         what = f"a grammar is a str, not {type(text).__name__}"
         raise ConstraintError(what, fix="Pass its text; for a file, Path(file).read_text().")
     check_grammar_text(text)
-    if not isinstance(stacks, int) or isinstance(stacks, bool) or not 1 <= stacks <= MAX_STACKS:
+    if not is_whole(stacks, 1, MAX_STACKS):
         raise ConstraintError(f"stacks must be an int from 1 to {MAX_STACKS}, not {stacks!r}", fix="Begin with stacks=2.")
     request = Request.of(
         tokenizer, text, canonical=canonical, filters=filters, starts_text=starts_text, max_depth=max_depth, limits=limits

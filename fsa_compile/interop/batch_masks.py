@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact.bitmask import BitmaskWalk, bitmask_shape, words_of
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, is_whole
 from fsa_compile.interop.walks import walk_of
 
 
@@ -43,7 +43,7 @@ class BatchMasks:
         max_depth: int | None = None,
     ) -> None:
         listed = list(constraints) if isinstance(constraints, Sequence) else [constraints]
-        if not listed or beams < 1:
+        if not listed or not is_whole(beams, 1):
             raise ConstraintError("at least one constraint and one beam are needed", fix="Pass constraints=[...] and beams=1.")
         self._one_for_all = not isinstance(constraints, Sequence)
         self._starts = [None if c is None else walk_of(c, tables, max_depth, max_new_tokens) for c in listed]
@@ -55,7 +55,7 @@ class BatchMasks:
             what = "a constraint without end-of-text ids cannot say when its row has ended"
             raise ConstraintError(what, fix="Compile it with stop_ids=, the ids at which the sampler stops.")
         self._stops = [words_of(() if c is None else c.stop_ids, self.vocab_size) for c in listed]
-        self._beams, self._max_new_tokens = beams, max_new_tokens
+        self._beams, self._max_new_tokens = int(beams), max_new_tokens
         self._known: dict[tuple[int, tuple[int, ...]], BitmaskWalk | None] = {}
 
     def __call__(self, texts: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

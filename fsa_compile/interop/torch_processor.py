@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fsa_compile.errors import ConstraintError, MissingPackageError, named_fields
+import numpy as np
+
+from fsa_compile.errors import ConstraintError, MissingPackageError, is_whole, named_fields, shown
 from fsa_compile.interop.batch_masks import BatchMasks
 
 
@@ -42,6 +44,11 @@ class ConstraintLogitsProcessor:
         max_depth: int | None = None,
     ) -> None:
         self._masks = BatchMasks(constraints, beams=beams, tables=tables, max_new_tokens=max_new_tokens, max_depth=max_depth)
+        one = prompt_length is None or is_whole(prompt_length, 0)
+        several = np.ndim(prompt_length) == 1 if isinstance(prompt_length, np.ndarray) else isinstance(prompt_length, (list, tuple))
+        if not one and not (several and all(is_whole(n, 0) for n in prompt_length)):
+            what = f"prompt_length is {shown(prompt_length)}"
+            raise ConstraintError(what, fix="Give the number of tokens of all prompts, or one for each row, or leave it out.")
         self._given = self._prompt_length = prompt_length
 
     def reset(self) -> None:
@@ -69,7 +76,7 @@ class ConstraintLogitsProcessor:
         if self._prompt_length is None:
             self._prompt_length = input_ids.shape[1]
         length = self._prompt_length
-        lengths = [length] * len(rows) if isinstance(length, int) else list(length)
+        lengths = [length] * len(rows) if is_whole(length, 0) else list(length)
         if len(lengths) != len(rows) or len(scores) != len(rows) or any(n > len(row) for n, row in zip(lengths, rows)):
             what = f"{len(rows)} rows of {input_ids.shape[1]} tokens do not fit prompts of lengths {lengths}"
             raise ConstraintError(what, fix="Call reset() before another generate, or give prompt_length.")

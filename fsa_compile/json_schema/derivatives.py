@@ -63,7 +63,7 @@ class Case(NamedTuple):
 
 
 class Derivatives:
-    """Steps of array and object formulas. `matches`: whether a string satisfies a string atom."""
+    """Steps of array and object formulas. `matches`: whether a string satisfies a string atom; None where that is undecided."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Derivatives:
         values: Values,
         keywords: Keywords,
         options: SchemaOptions,
-        matches: Callable[[Any, str], bool],
+        matches: Callable[[Any, str], bool | None],
     ) -> None:
         self._decisions, self._values, self._keywords, self._options = decisions, values, keywords, options
         self._matches = matches
@@ -370,7 +370,12 @@ class Derivatives:
         other = d.substitute(formula, {d.variable(atom): 0 for atom in lists})
         if other > 1:
             return formula
-        leaf = [d.evaluate(formula, lambda v, w=word: self._matches(d.atoms[v], w)) for word in words]  # type: ignore[misc]
+        leaf = []
+        for word in words:
+            said = {v: self._matches(d.atoms[v], word) for v in d.support(formula)}
+            leaf.append(d.substitute(formula, {v: int(says) for v, says in said.items() if says is not None}))
+        if any(held > 1 for held in leaf):
+            return formula  # a format is undecided for a word, which is left out where strings are written
         if other == 0:
             inside = tuple(word for word, held in zip(words, leaf) if held)
             return d.atom(OneOf(inside)) if inside else 0

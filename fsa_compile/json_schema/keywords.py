@@ -219,7 +219,10 @@ class Keywords:
             if name == "boolean":
                 out[TRUE] = out[FALSE] = 1
             elif name == "integer":
-                out[NUMBER] = self._decisions.either(out[NUMBER], self._decisions.atom(IsInteger()))
+                integer = self._decisions.atom(IsInteger())
+                if self._options.integers == "all" and not self._since(6):  # where 4.0 and 4e3 are none
+                    integer = self._decisions.both(integer, self._atom(Spelled("-?(0|[1-9][0-9]*)"), schema, "type"))
+                out[NUMBER] = self._decisions.either(out[NUMBER], integer)
             elif name in ("null", "number", "string", "array", "object"):
                 out[KIND_NAMES.index(name)] = 1
             else:
@@ -243,10 +246,8 @@ class Keywords:
         return self._document.draft >= draft
 
     def _listed(self, instances: list[Any], schema: dict[str, Any], keyword: str) -> Value:
-        d = self._decisions
-        out = [0] * KINDS
-        words: list[str] = []
-        structured = []
+        d, out = self._decisions, [0] * KINDS
+        words, structured = list[str](), list[Value]()
         for x in instances:
             if x is None or isinstance(x, bool):
                 out[NULL if x is None else TRUE if x else FALSE] = 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Collection
 from typing import Literal, TypeAlias
 
-from fsa_compile.errors import ConstraintError, named_fields
+from fsa_compile.errors import ConstraintError, is_whole, named_fields
 
 Draft: TypeAlias = Literal["auto", "3", "4", "6", "7", "2019-09", "2020-12"]
 Whitespace: TypeAlias = Literal["compact", "optional", "spaced", "indented"]
@@ -43,7 +44,8 @@ class SchemaOptions:
         `max_indent` spaces.
       max_indent: spaces after a newline.
       integers: where a number must be an integer. "plain": as `json.dumps` writes one, `1815` and `-3`; "all": every spelling
-        that JSON allows and that is decided, such as `1815.0`, `3e0` and `-0`.
+        that JSON allows and that is decided, such as `1815.0`, `3e0` and `-0`; in drafts 3 and 4 only `-0` besides, as there a
+        number with a fraction or an exponent is no integer.
       string_escapes: "all": every spelling of a string that JSON allows, such as `\\u0061` for `a`; "shortest": characters as
         themselves, the others by their shortest escape; "where needed": "all" where a string may hold other characters than
         printable ASCII, so free text may be escaped in every way and a date may not.
@@ -137,8 +139,13 @@ class SchemaOptions:
             value = getattr(self, field.name)
             if value is None and field.default is None:
                 continue
-            if field.name.startswith("max_") and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise ConstraintError(f"SchemaOptions.{field.name} must be an int that is not negative, not {value!r}")
+            if not field.name.startswith("max_"):
+                continue
+            least = int(field.name == "max_orders")
+            if not is_whole(value, least, sys.maxsize):
+                range_ = "of at least 1" if least else "that is not negative"
+                raise ConstraintError(f"SchemaOptions.{field.name} must be an int {range_}, not {value!r:.80}")
+            object.__setattr__(self, field.name, int(value))
         if self.max_outcomes > 62:
             raise ConstraintError("SchemaOptions.max_outcomes may be 62 at most")
 

@@ -58,19 +58,14 @@ class Strings:
         self._strings: dict[int, TextDfa] = {}
         self._asked: dict[int, None] = {}
 
-    def matches(self, atom: Any, text: str) -> bool:
-        """Whether a string satisfies a string atom."""
+    def matches(self, atom: Any, text: str) -> bool | None:
+        """Whether a string satisfies a string atom; None where a format is undecided for it."""
         if isinstance(atom, OneOf):
             return text in atom.words
         if isinstance(atom, Length):
             return atom.low <= len(text) and (atom.high is None or len(text) <= atom.high)
         label = self.dfa(atom).label(text)
-        if isinstance(atom, HasFormat) and label == UNDECIDED:
-            raise UnsupportedSchemaError(
-                f"whether {text!r:.60} has the format {atom.name!r} is not decided here",
-                pointer=self._keywords.origin.get(atom, "#"), fix="Remove the format, or the text.",
-            )  # fmt: skip
-        return label > 0
+        return None if isinstance(atom, HasFormat) and label == UNDECIDED else label > 0
 
     def dfa(self, atom: Any) -> TextDfa:
         """The automaton of a string atom."""

@@ -5,6 +5,7 @@ Source: Koo et al. 2024, §2.5 and Table 1, which names them; each docstring def
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,7 @@ from fsa_compile.automata.aho_corasick import text_until_automaton
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.suffix_automaton import substring_dfa
 from fsa_compile.automata.utf8 import to_byte_dfa
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, is_whole
 from fsa_compile.languages.embedding import Embedded, PatternWithPlaces, moved, place, sequence_of_parts
 from fsa_compile.languages.language import Language
 from fsa_compile.languages.pattern_language import from_tree, literal, plain_pattern, tree_of
@@ -94,8 +95,7 @@ def delimited_list(
     Raises:
       ConstraintError: an argument of another type, or bounds that contradict each other.
     """
-    if not isinstance(low, int) or low < 0 or (high is not None and (not isinstance(high, int) or high < max(low, 1))):
-        raise ConstraintError(f"a list of {low} to {high} elements is impossible", fix="Give 0 <= low <= high, and high >= 1.")
+    low, high = _checked_counts(low, high, "a list", "elements")
     parts = _Parts()
     tree = list_tree(parts.node(element, "element"), parts.node(delimiter, "delimiter"), low, high)
     return parts.language(tree, f"delimited list of {parts.names[0]}, between them {parts.names[1]}")
@@ -148,8 +148,9 @@ def special_token(*names: str | int) -> Language:
     if not names:
         raise ConstraintError("no special token is named", fix='For example special_token("<image>").')
     for name in names:
-        if not isinstance(name, str | int) or isinstance(name, bool):
-            raise ConstraintError(f"{name!r} is neither the name nor the id of a token", fix="Give a str or an int.")
+        if not isinstance(name, str) and not is_whole(name, -sys.maxsize, sys.maxsize):
+            raise ConstraintError(f"{name!r:.80} is neither the name nor the id of a token", fix="Give a str or an int.")
+    names = tuple(name if isinstance(name, str) else int(name) for name in names)
     return OneSymbol(frozenset(map(SpecialToken, names)), f"special token {' or '.join(map(repr, names[:5]))}")
 
 
@@ -171,14 +172,21 @@ def image(
     Raises:
       ConstraintError: see `special_token`; bounds that contradict each other.
     """
-    if not isinstance(low, int) or low < 0 or (high is not None and (not isinstance(high, int) or high < max(low, 1))):
-        raise ConstraintError(f"an image of {low} to {high} tokens is impossible", fix="Give 0 <= low <= high, and high >= 1.")
+    low, high = _checked_counts(low, high, "an image", "tokens")
     if isinstance(tokens, str) or not isinstance(tokens, Iterable):
         raise ConstraintError("the tokens of an image are no list", fix='Give a list such as ["<image>"].')
     parts = _Parts()
     body: Node = Repeat(parts.node(special_token(*tokens), "image token"), low, high, 0, 0)
     around = [[] if name is None else [parts.node(special_token(name), "border")] for name in (begin, end)]
     return parts.language(Concat([*around[0], body, *around[1]], 0, 0), f"image of {parts.names[0]}")
+
+
+def _checked_counts(low: Any, high: Any, what: str, of: str) -> tuple[int, int | None]:
+    """Bounds of a repetition as plain integers; raises `ConstraintError` for what are none."""
+    if not is_whole(low, 0) or (high is not None and not is_whole(high, max(low, 1))):
+        fix = f"Give whole numbers, 0 <= low <= high and 1 <= high < 2**31; leave high out for any number of {of}."
+        raise ConstraintError(f"{what} of {low!r:.40} to {high!r:.40} {of} is impossible", fix=fix)
+    return int(low), None if high is None else int(high)
 
 
 def list_tree(element: Node, delimiter: Node, low: int, high: int | None) -> Node:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from typing import NamedTuple, NoReturn, Protocol
 
-from fsa_compile.errors import ConstraintError, LimitError, RegexSyntaxError, UnsupportedPatternError
+from fsa_compile.errors import ConstraintError, LimitError, RegexSyntaxError, UnsupportedPatternError, is_whole
 from fsa_compile.limits import CompileLimits
 from fsa_compile.patterns import python_escapes as escapes
 from fsa_compile.patterns.glushkov import one_character
@@ -408,7 +409,7 @@ _ANCHORS: dict[str, AnchorKind] = {"A": "text start", "Z": "text end", "b": "wor
 
 
 def _checked_flags(given: int) -> int:
-    if not isinstance(given, int):
+    if not is_whole(given, -sys.maxsize, sys.maxsize):
         raise ConstraintError(
             f"flags must be a number such as re.I | re.S, not {given!r}", fix="Or write them into the pattern: (?is)..."
         )

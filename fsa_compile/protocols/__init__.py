@@ -21,7 +21,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.call_syntax.argument_machines import Arguments, arguments_machine
 from fsa_compile.call_syntax.syntax import CallSyntax
 from fsa_compile.compiler.arguments import Canonical, Request, tokenizer_of, vocabulary_of
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, is_whole
 from fsa_compile.formats import known_forms
 from fsa_compile.formats.format_machines import compile_format, compile_named, short_text
 from fsa_compile.formats.known_forms import Compiled
@@ -200,12 +200,12 @@ def _turn(
 
 def _checked_bounds(characters: Any, tokens: Any) -> tuple[int | None, int | None]:
     for unit, given in (("characters", characters), ("tokens", tokens)):
-        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= MAX_TOKENS):
+        if given is not None and not is_whole(given, 0, MAX_TOKENS):
             name = "max_reasoning_chars" if unit == "characters" else "max_reasoning_tokens"
             raise ConstraintError(f"{name}={given!r:.40}", fix=f"Give a whole number of {unit} up to {MAX_TOKENS:,}, or None.")
     if characters is not None and tokens is not None:
         raise ConstraintError("a thought is bounded by characters and by tokens", fix="Give one of the bounds.")
-    return characters, tokens
+    return tuple(None if given is None else int(given) for given in (characters, tokens))
 
 
 @guarded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, TypeAlias
 
-from fsa_compile.errors import ConstraintError, named_fields
+from fsa_compile.errors import ConstraintError, is_whole, named_fields
 from fsa_compile.json_schema.schema_options import DEFAULT_OPTIONS, SchemaOptions
 
 Style: TypeAlias = Literal["block", "flow"]
@@ -37,8 +37,9 @@ class YamlOptions:
     def __post_init__(self) -> None:
         for name, most in (("max_indent", 60), ("max_key_length", 96), ("max_plain", 1_000)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            if not is_whole(value, 0, most):
                 raise ConstraintError(f"YamlOptions.{name} must be an int from 0 to {most}, not {value!r}")
+            object.__setattr__(self, name, int(value))
         if self.max_indent % 2:
             what = f"YamlOptions.max_indent must be even, not {self.max_indent}"
             raise ConstraintError(what, fix="Levels are two columns apart.")

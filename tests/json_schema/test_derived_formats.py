@@ -90,3 +90,18 @@ def test_a_string_that_is_undecided_is_no_contradiction(name, compiled):
     for schema in ({"const": WRONG[name], "format": name}, {"const": LEFT_OUT[name][0], "format": name, "minLength": 99}, {"const": "a", "pattern": "b"}):
         with pytest.raises(UnsatisfiableSchemaError):
             compiled(schema)
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_of_a_list_the_undecided_strings_are_left_out_wherever_it_stands(name):
+    texts = [LEFT_OUT[name][0], WRONG[name]]
+    listed = {"enum": [*texts, 1], "not": {"format": name, "type": "string"}}
+    for schema, value, others in (
+        (listed, lambda x: x, False),
+        ({"items": listed, "type": "array"}, lambda x: [1, x], False),
+        ({"properties": {"a": listed}, "required": ["a"]}, lambda x: {"a": x}, False),
+        ({"items": {"not": {"enum": texts, "format": name}}, "type": "array"}, lambda x: [x], True),
+        ({"oneOf": [{"properties": {"a": listed}}, {"required": ["b"]}], "type": "object"}, lambda x: {"a": x}, False),
+    ):
+        machine = schema_machine(schema)
+        assert [machine.accepts(json.dumps(value(x)).encode()) for x in [*texts, 2]] == [False, True, others], schema

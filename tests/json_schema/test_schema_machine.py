@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import pytest
 
 from fsa_compile.automata.pushdown import RETURN
@@ -125,6 +126,23 @@ def test_integers_are_written_plainly(schema):
     assert [text for text in OTHERWISE if machine.accepts(text.encode())] == []
     every = schema_machine(schema, options=SchemaOptions(integers="all"))
     assert all(every.accepts(text.encode()) for text in [*WHOLE, "-0", "0.0", "7.0", "-3.00"])
+
+
+@pytest.mark.parametrize("draft", [3, 4, 6, 7])
+def test_integers_of_every_draft(draft):
+    """In drafts 3 and 4 an integer is written without a fraction and an exponent; since draft 6 it is a value."""
+    texts = ["4", "-0", "4.0", "-4.00", "4e3", "0.0", "1.5", "100", "1e-1"]
+    judge, name = getattr(jsonschema, f"Draft{draft}Validator"), "divisibleBy" if draft == 3 else "multipleOf"
+    for schema in (
+        {"type": "integer"}, {"type": ["integer", "string"]}, {"type": "integer", "maximum": 50}, {"type": "integer", name: 4},
+        {"type": "number"}, {"enum": [4, 1.5]},
+        *([{"not": {"type": "integer"}}, {"type": "number", "not": {"type": "integer", "minimum": 3}}] if draft > 3 else [{"disallow": "integer"}]),
+    ):
+        machine = schema_machine({"$schema": f"http://json-schema.org/draft-0{draft}/schema#"} | schema, options=SchemaOptions(integers="all"))
+        narrowed = "maximum" in schema or name in schema or "enum" in schema  # no exponents: docs/limits.md
+        for text in texts:
+            if not ("e-" in text if "not" in schema else narrowed and "e" in text):
+                assert machine.accepts(text.encode()) == judge(schema).is_valid(json.loads(text)), (schema, text)
 
 
 def test_other_numbers_are_the_standards():

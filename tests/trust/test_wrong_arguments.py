@@ -257,3 +257,56 @@ def check(name, function, arguments, options, odd, every):
                     if isinstance(error, ReachedError) or (isinstance(error, OURS) and not isinstance(error, fsa_compile.DefectError)):
                         continue
                     pytest.fail(f"{name}, {place}={value!r:.60}: {type(error).__name__}: {error}")
+
+
+NESTED = 'start: "(" start ")" | "a"'
+BRIEFLY = fsa_compile.CompileLimits(max_seconds=0.3)
+TREE = {"type": "array", "items": {"$ref": "#"}}
+COUNTS = {
+    "walk.allowed": lambda n: CONSTRAINT.walk().allowed(n),
+    "walk.fill_bitmask": lambda n: CONSTRAINT.walk().fill_bitmask(fsa_compile.bitmask.allocate_bitmask(5, 257), 4, n),
+    "walk.advance": lambda n: CONSTRAINT.walk().advance(122, n),
+    "walk.rewind": lambda n: CONSTRAINT.walk().rewind(n),
+    "walk": lambda n: fsa_compile.compile_grammar(NESTED, VOCABULARY).walk(n).allowed(),
+    "items": lambda n: fsa_compile.compile_items([[66, 67]], VOCABULARY).walk().allowed(n),
+    "allocate_bitmask": lambda n: fsa_compile.bitmask.allocate_bitmask(n, 257),
+    "CompileCache": lambda n: fsa_compile.CompileCache("kept", max_bytes=n),
+    "ConstraintLogitsProcessor": lambda n: fsa_compile.ConstraintLogitsProcessor(CONSTRAINT, prompt_length=n),
+    "beams": lambda n: fsa_compile.ConstraintLogitsProcessor(CONSTRAINT, beams=n),
+    "stacks": lambda n: fsa_compile.compile_grammar(NESTED, VOCABULARY, stacks=n),
+    "workers": lambda n: fsa_compile.compile_schemas({}, VOCABULARY, workers=n),
+    "delimited_list, low": lambda n: fsa_compile.extensions.delimited_list("a", low=n),
+    "delimited_list, high": lambda n: fsa_compile.extensions.delimited_list("a", high=n),
+    "image": lambda n: fsa_compile.extensions.image([300], high=n),
+    "special_token": lambda n: fsa_compile.extensions.special_token(n),
+    "length": lambda n: fsa_compile.compile_regex("[ab]*", VOCABULARY, filters=[fsa_compile.filters.length(at_most=n)]),
+    "length, least": lambda n: fsa_compile.compile_regex("[ab]*", VOCABULARY, filters=[fsa_compile.filters.length(at_least=n)]),
+    "token_count": lambda n: fsa_compile.filters.token_count(n),
+    "nfc": lambda n: fsa_compile.filters.nfc(max_marks=n),
+    "canonical": lambda n: fsa_compile.compile_regex("a", VOCABULARY, canonical=n),
+    "canonical ids": lambda n: fsa_compile.compile_regex("a", VOCABULARY, canonical=[n]),
+    "max_depth": lambda n: fsa_compile.compile_grammar(NESTED, VOCABULARY, filters=[fsa_compile.filters.token_count(9)], max_depth=n, limits=BRIEFLY),
+    "max_object_depth": lambda n: fsa_compile.compile_json_schema(
+        TREE, VOCABULARY, options=fsa_compile.SchemaOptions(max_object_depth=n, max_array_depth=2), limits=BRIEFLY
+    ),
+    "max_orders": lambda n: fsa_compile.compile_json_schema({"properties": {"a": {}}}, VOCABULARY, options=fsa_compile.SchemaOptions(max_orders=n)),
+    "max_plain": lambda n: fsa_compile.YamlOptions(max_plain=n),
+    "limits": lambda n: fsa_compile.compile_regex("a", VOCABULARY, limits=fsa_compile.CompileLimits(max_rows=n)),
+    "max_reasoning_chars": lambda n: fsa_compile.compile_response(VOCABULARY, protocol="qwen3", max_reasoning_chars=n),
+}  # fmt: skip
+"""What compiles or walks, called with a number."""
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_whole_numbers_of_the_compiling_half(name, tmp_path, monkeypatch):
+    """A number of NumPy does what Python's does; what is none, or too large, is an error of ours, and at once."""
+    monkeypatch.chdir(tmp_path)
+    outcomes = list[str]()
+    for value in (4, np.int64(4), np.uint8(4), np.array(4)[()], *ODD[:16], np.True_, 2**31, 2**63):
+        try:
+            outcomes.append(repr(COUNTS[name](value)))
+        except OURS as error:
+            assert not isinstance(error, fsa_compile.DefectError), (value, error)
+            outcomes.append(str(error))
+    for value, outcome in zip((4, np.int64(4), np.uint8(4)), outcomes):
+        assert re.sub(r"at 0x\w+", "", outcome) == re.sub(r"at 0x\w+", "", outcomes[0]), (value, outcome)

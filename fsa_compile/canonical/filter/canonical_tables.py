@@ -29,7 +29,7 @@ from fsa_compile.canonical.filter.filter_trim import trimmed
 from fsa_compile.canonical.filter.piece_filter import PieceFilter
 from fsa_compile.canonical.filter.state_table import BLOCK, FilterTable, filter_table
 from fsa_compile.canonical.filter.token_filter import NONE, START, SplitterFilter, TokenFilter
-from fsa_compile.errors import ArtifactError, CallError, TokenizerError, naming
+from fsa_compile.errors import ArtifactError, CallError, TokenizerError, is_whole, naming, shown
 from fsa_compile.inputs.files import open_regular, replacing
 from fsa_compile.tokenizers.load import load_tokenizer
 from fsa_compile.tokenizers.tokenizer import Tokenizer
@@ -95,9 +95,7 @@ class CanonicalTables:
           >>> tables.canonical_pair(1, 0), tables.canonical_pair(0, 1)
           (True, False)
         """
-        for token in (first, second):
-            if not 0 <= token < self.vocab_size:
-                raise TokenizerError(f"token id {token} does not exist in a vocabulary of {self.vocab_size:,} ids")
+        self._check_ids((first, second))
         return self.rule.canonical_pair(first, second)
 
     def is_canonical(self, tokens: list[int]) -> bool:
@@ -105,8 +103,17 @@ class CanonicalTables:
 
         Args:
           tokens: token ids in [0, V); special tokens, which write no text, are none of any text.
+
+        Raises:
+          TokenizerError: an id is out of range.
         """
+        self._check_ids(tokens)
         return self._is_normal(tokens) and self.filter.accepts(tokens)
+
+    def _check_ids(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            if not is_whole(token, 0, self.vocab_size - 1):
+                raise TokenizerError(f"token id {shown(token)} does not exist in a vocabulary of {self.vocab_size:,} ids")
 
     def after(self, prompt: Sequence[int]) -> tuple[int, int]:
         """Where a prompt leaves the filter: its state, and the prompt's last token (-1 for none).
@@ -117,9 +124,7 @@ class CanonicalTables:
         Raises:
           TokenizerError: the tokens are not the encoder's own for their text, so that nothing behind them could be.
         """
-        for token in prompt:
-            if not 0 <= token < self.vocab_size:
-                raise TokenizerError(f"token id {token} does not exist in a vocabulary of {self.vocab_size:,} ids")
+        self._check_ids(prompt)
         if not len(prompt):
             return START, -1
         length, state, last = np.diff(self.packed[1]), START, -1
