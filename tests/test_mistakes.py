@@ -102,7 +102,7 @@ MISTAKES = {
     "no choices": (lambda: fsa_compile.compile_choices([], VOCABULARY), "no choice in the list"),
     "a filter's name": (lambda: fsa_compile.compile_regex("a", VOCABULARY, filters="ascii"), "filters=[filters.ascii()]"),
     "names of filters": (lambda: fsa_compile.compile_regex("a", VOCABULARY, filters=["ascii"]), "filters.ascii()"),
-    "a word for canonical": (lambda: fsa_compile.compile_regex("a", VOCABULARY, canonical="yes"), "compile without canonical=True"),
+    "a word for canonical": (lambda: fsa_compile.compile_regex("a", VOCABULARY, canonical="yes"), "canonical is 'yes'"),
     "a string beside a language": (lambda: fsa_compile.regex("a") | "b", "Wrap it"),
     "a dict to parse": (lambda: fsa_compile.parse(Person, {"born": 1}), "parse(T, out.text())"),
     "type and text swapped": (lambda: fsa_compile.parse('{"born": 1}', Person), "Pass the type first"),

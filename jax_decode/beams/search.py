@@ -173,6 +173,10 @@ def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep
     """Runs the program and brings the result to the host, once."""
     asked = put_rows(request.joined())
     chunk = chunk if on_gpu(asked) else 1  # a loop on other devices checks itself; on a GPU the host waits for each check
+    ids = decoder.vocab_size
+    if beams * ids >> 31:
+        what = f"{beams:,} beams over {ids:,} ids are more places than a program can number"
+        raise DecodeError(what, fix=f"Use {(1 << 31) // ids:,} beams at most.")
     sizes = beam_loop.Sizes(request.stop_ids.shape[1], request.steps, request.cache_length, beams, keep, chunk)
     texts = beam_loop.search(decoder, request.tables, ranking, asked, sizes=sizes)
     status, dropped, tokens, scores, weights, logprobs, raw = jax.device_get(texts).parts()

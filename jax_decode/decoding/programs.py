@@ -57,6 +57,16 @@ class Program(Generic[P, R]):
         _PROGRAMS[self._name] = self
 
     def __call__(self, *arguments: P.args, **sizes: P.kwargs) -> R:
+        try:
+            return self._run(*arguments, **sizes)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            what = f"the device has not the memory that {self._name} takes"
+            fix = "Ask for fewer rows, samples or beams, fewer tokens, or lower depths of stacks."
+            raise DecodeError(what, where=str(error).partition("\n")[0][:200], fix=fix) from error
+
+    def _run(self, *arguments: P.args, **sizes: P.kwargs) -> R:
         recording = _RECORDING.get()
         if recording is None and not self.loaded:
             made: R = self.jitted(*arguments, **sizes)

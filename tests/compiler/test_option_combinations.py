@@ -61,7 +61,8 @@ def random_encoder(rng: random.Random) -> Any:
     else:
         scheme = rng.choice(["always", "never", "first"])
         made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=rng.random() < 0.5)
-        made.decoder = decoders.Metaspace(prepend_scheme=scheme)
+        own = decoders.Metaspace(prepend_scheme=scheme)
+        made.decoder = own if rng.random() < 0.2 else decoders.Sequence([own, decoders.ByteFallback(), decoders.Fuse()])
     made.add_special_tokens(["<eos>"])
     return fsa_compile.load_tokenizer(made)
 

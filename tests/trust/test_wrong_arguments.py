@@ -308,5 +308,4 @@ def test_whole_numbers_of_the_compiling_half(name, tmp_path, monkeypatch):
         except OURS as error:
             assert not isinstance(error, fsa_compile.DefectError), (value, error)
             outcomes.append(str(error))
-    for value, outcome in zip((4, np.int64(4), np.uint8(4)), outcomes):
-        assert re.sub(r"at 0x\w+", "", outcome) == re.sub(r"at 0x\w+", "", outcomes[0]), (value, outcome)
+    assert len({re.sub(r"at 0x\w+|np\.\w+\((?=4\))|(?<=4)\)", "", outcome) for outcome in outcomes[:4]}) == 1, outcomes[:4]

@@ -126,6 +126,8 @@ def hugging_face_characters(tokenizer: HuggingFaceTokenizer) -> Encoder:
             texts[token] = name
     if (byte_tokens < 0).any():
         raise refused(f"the byte {int(np.argmin(byte_tokens)):#04x} has no token")
+    if by_name := [b for b, token in enumerate(byte_tokens.tolist()) if vocabulary.tokens[token] != bytes([b])]:
+        raise refused(f"the decoder writes the token of byte {by_name[0]:#04x} by its name, without a ByteFallback")
     cut = _added_pieces(spec.get("added_tokens") or (), texts, special)
     if in_front and cut:
         raise refused(f"a space is put behind every {next(iter(cut.values()))!r} that is cut out of a text")

@@ -387,6 +387,7 @@ def test_draws_without_replacement_have_the_exact_inclusion_probabilities():
 
 ERRORS = {
     "beams": ({"beams": 0}, "the number of beams is 0"),
+    "many": ({"beams": 1 << 24}, "more places than a program can number"),
     "return": ({"num_return": 5}, "num_return is 5, more than the 4 beams"),
     "penalty": ({"length_penalty": float("nan")}, "the length_penalty is nan"),
     "penalty range": ({"length_penalty": 6.0}, "the length_penalty is 6.0"),

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from oracles.toy_decoder import toy
@@ -164,3 +165,12 @@ def test_what_cannot_be_exported_says_why_and_leaves_the_file_alone(tmp_path):
         generated(tiny_gemma(4, "gemma1-mqa", SIZE))
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_sizes_that_memory_does_not_hold_are_errors_of_ours():
+    @programs.program()
+    def filled(x, *, size):
+        return jnp.full(size, x)
+
+    with pytest.raises(DecodeError, match=r"has not the memory that .*filled takes\n.*RESOURCE_EXHAUSTED.*\n  Ask for fewer rows"):
+        filled(jnp.ones(()), size=(1 << 20, 1 << 20))
