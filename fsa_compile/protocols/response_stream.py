@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from fsa_compile.call_syntax.written_arguments import ArgumentsEnd, ArgumentsError, json_of
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, is_whole, shown
 from fsa_compile.protocols.protocol import Protocol
 from fsa_compile.protocols.protocol_marks import Marks
 from fsa_compile.protocols.tools import Tool, form_of, syntax_of
@@ -137,6 +137,8 @@ class ResponseStream:
         Raises:
           ResponseError: the turn is not written as its protocol has it.
         """
+        if not isinstance(tokens, Iterable):
+            raise ResponseError(f"{shown(tokens)} is neither token ids nor text", fix="Give the ids of a turn, or its text.")
         self._buffer += self._marks.read(tokens) if isinstance(tokens, str) else self._decoded(tokens)
         return self._events()
 
@@ -147,29 +149,38 @@ class ResponseStream:
           ResponseError: the turn is not complete.
         """
         if not self._ended:
-            self._buffer += self._decoder.decode(b"", True)
+            self._buffer += self._text(b"", last=True)
         self._over = True
         out = self._events()
         if self._phase not in ("done", "content", "text"):
             raise ResponseError(f"the turn ends in {_SAID[self._phase]}", where=f"  {self._shown()}", fix="Give it more tokens.")
         return out
 
+    def _text(self, data: bytes, *, last: bool = False) -> str:
+        """What further bytes write; `last`: a character has to end with them."""
+        try:
+            return self._decoder.decode(data, last)
+        except UnicodeDecodeError as error:
+            what = "the turn ends inside a character" if last else f"the bytes {data!r:.60} go on no text in UTF-8"
+            fix = "Give it more tokens." if last else "Give ids that this vocabulary's constraint allowed."
+            raise ResponseError(what, where=f"  {self._shown()}", fix=fix) from error
+
     def _decoded(self, tokens: Iterable[int]) -> str:
         out = []
         for token in tokens:
             if self._ended:
                 break
-            if not 0 <= token < self._vocabulary.size:
-                raise ResponseError(f"{token} is no id of the vocabulary")
+            if not is_whole(token, 0, self._vocabulary.size - 1):
+                raise ResponseError(f"{shown(token)} is no id of the vocabulary")
             written = self._vocabulary.tokens[token]
             if written:
-                out.append(self._decoder.decode(written))
+                out.append(self._text(written))
                 continue
             if token in self._stops:
-                out.append(self._decoder.decode(b"", True))
+                out.append(self._text(b"", last=True))
                 self._ended = True
             elif token in self._letters:
-                out += [self._decoder.decode(b"", True), self._letters[token]]
+                out += [self._text(b"", last=True), self._letters[token]]
             else:
                 raise ResponseError(f"the special token {token} is none of the protocol {self._protocol.name!r}")
         return "".join(out)

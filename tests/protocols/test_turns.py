@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import random
 from typing import Literal
 
@@ -369,6 +370,25 @@ def test_what_is_no_turn_is_refused_when_it_is_read(text, message):
     vocabulary = small_vocabulary(PROTOCOLS["qwen3"], special=True)
     with pytest.raises(ResponseError, match=message):
         parse_response(text, vocabulary, protocol="qwen3", tools=TOOLS)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_turn_that_is_cut_anywhere_is_complete_or_refused(name):
+    """Inside a character too, and ids that are none; the error passes between processes."""
+    vocabulary = small_vocabulary(PROTOCOLS[name], special=True)
+    ids = ids_of("Grüße, 日本 😀", vocabulary)
+    for end in range(len(ids) + 1):
+        whole = (ids[:end][-1:] or [0])[0] < 128 or end == len(ids)
+        try:
+            found = parse_response(ids[:end], vocabulary, protocol=name, tools=TOOLS)
+            assert found.content == bytes(ids[:end]).decode()
+        except ResponseError as error:
+            again = pickle.loads(pickle.dumps(error))
+            assert (str(again), again.__dict__) == (str(error), error.__dict__)
+            assert not whole or "inside a character" not in str(error)
+    for ids, message in (([0xC3, 0x41], "go on no text"), ([1.0], "is no id"), ([None], "is no id"), ([10**9], "is no id"), (None, "neither"), (5, "neither")):
+        with pytest.raises(ResponseError, match=message):
+            parse_response(ids, vocabulary, protocol=name)
 
 
 def test_every_protocol_says_where_it_is_published():
