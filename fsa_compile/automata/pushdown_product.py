@@ -93,6 +93,7 @@ class _Exits:
         self._holders: dict[_Node, set[_Node]] = {}  # nodes that have all exits of a node
         self._callers: dict[_Pair, set[_Node]] = {}  # nodes above whose symbols a pair goes on
         self._todo: list[tuple[_Node, _Exit | None]] = []
+        self._unseen: list[_Node] = []
 
     def steps(self, pair: _Pair) -> list[_Step]:
         """All that a pair can do, by what it does."""
@@ -117,13 +118,16 @@ class _Exits:
 
     def explore(self, node: _Node) -> None:
         """Makes sure that the exits of a node, and of all nodes it leads to, are known."""
-        self._visit(node)
+        self._unseen.append(node)
         count = 0
-        while self._todo:
-            at, left = self._todo.pop()
+        while self._unseen or self._todo:
             count += 1
             if not count & 1023:
                 self.deadline.check(_DOING)
+            if self._unseen:
+                self._visit(self._unseen.pop())
+                continue
+            at, left = self._todo.pop()
             for holder in tuple(self._holders.get(at, ())):
                 self._add(holder, left)
             if not at[0]:
@@ -139,8 +143,10 @@ class _Exits:
         string, pair = node
         if string:
             frame: _Node = ((), pair)
-            self._visit(frame)
             self._callers.setdefault(pair, set()).add(node)
+            if frame not in self.of:
+                self._unseen.append(frame)
+                return
             for left in tuple(self.of[frame]):
                 self._leave(node, string, left)
             if frame in self.accepts:
@@ -173,7 +179,7 @@ class _Exits:
             if inner in self.accepts:
                 self._add(node, None)
         else:
-            self._visit(inner)
+            self._unseen.append(inner)
 
     def _add(self, node: _Node, left: _Exit | None) -> None:
         if left is None:

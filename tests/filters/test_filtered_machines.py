@@ -7,6 +7,7 @@ import json
 import re
 
 import pytest
+from oracles.text_walks import takes
 
 import fsa_compile
 from fsa_compile import filters, regex
@@ -155,3 +156,15 @@ def test_all_products_of_short_texts_with_a_counted_grammar():
             ok = all(walk.allowed()[byte] and walk.advance(byte) is None for byte in text.encode())
             right = re.fullmatch(r"a{2,}(\[a{2,}(\[a{2,}\])?\])?", text) is not None and len(text) <= 7
             assert (ok and walk.accepting) == right, text
+
+
+def test_long_texts_need_no_stack_of_pythons():
+    """A literal, and the members of a list, that are many states one behind the other."""
+    word = "ab" * 700
+    grammar = fsa_compile.compile_grammar(f'start: "(" start ")" | "{word}"', BYTES, filters=[filters.forbid("zz")])
+    assert takes(grammar, f"(({word}))".encode())
+    assert not takes(grammar, f"(({word})".encode())
+    members = {"type": "object", "properties": {"a": {"enum": ["x", "zz"]}}, "required": ["a"], "additionalProperties": False}
+    listed = fsa_compile.compile_yaml_schema({"type": "array", "items": members, "maxItems": 100}, BYTES, filters=[filters.forbid("zz")])
+    assert takes(listed, b"- a: x\n- a: x")
+    assert not takes(listed, b"- a: x\n- a: zz")
