@@ -49,14 +49,15 @@ class CompileLimits:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Real) or not value >= 0:
+            value: Any = getattr(self, field.name)
+            is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+            if not is_number or not value >= 0:
                 raise ConstraintError(
                     f"CompileLimits.{field.name} must be a number that is not negative, not {value!r}",
                     fix="Leave it out for the default.",
                 )
-            whole = isinstance(value, numbers.Integral)
-            object.__setattr__(self, field.name, int(value) if whole else float(value))  # NumPy's among them
+            kind: Any = int if isinstance(value, numbers.Integral) else float
+            object.__setattr__(self, field.name, kind(value))  # NumPy's become Python's
         if self.max_digits > MOST_DIGITS:
             raise ConstraintError(f"CompileLimits.max_digits may be {MOST_DIGITS:,} at most, not {self.max_digits:,}")
 

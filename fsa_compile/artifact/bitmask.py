@@ -51,7 +51,7 @@ def allocate_bitmask(batch_size: int, vocab_size: int) -> np.ndarray:
 def whole_limit(limit: Any, name: str) -> int | None:
     """A limit of a walk as an int; None for none. Raises `ConstraintError` for what is no whole number."""
     if limit is None or limit.__class__ is int:
-        return limit  # type: ignore[no-any-return]
+        return limit
     try:
         if not isinstance(limit, bool):
             return operator.index(limit)

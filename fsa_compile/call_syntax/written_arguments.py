@@ -121,19 +121,33 @@ def _of_python(text: str) -> str:
 
 
 def _of_keywords(text: str) -> str:
-    decoder, at, members = json.JSONDecoder(), 1, list[str]()
+    decoder, members = json.JSONDecoder(), list[str]()
     if text[0] != "(":
         raise ArgumentsError("arguments begin with a parenthesis", where=f"  {text:.200}")
+    at = _behind_space(text, 1)
     while text[at] != ")":
-        name, equals, _ = text[at:].removeprefix(", " if members else "").removeprefix("," if members else "").partition("=")
-        if not equals or not name.isidentifier() or (members and text[at] != ","):
+        begin = at + 1 if members and text[at] == "," else at
+        name, equals, _ = text[begin:].partition("=")
+        if not equals or not name.strip(_SPACE).isidentifier() or (members and text[at] != ","):
             raise ArgumentsError(f"there is no argument's name before {text[at:]!r:.40}")
-        begin = text.index("=", at) + 1
+        begin = _behind_space(text, text.index("=", begin) + 1)
         _, at = decoder.raw_decode(text, begin)
-        members.append(f"{json.dumps(name)}: {text[begin:at]}")
+        members.append(f"{json.dumps(name.strip(_SPACE))}: {text[begin:at]}")
+        at = _behind_space(text, at)
     if at + 1 != len(text):
         raise ArgumentsError(f"something follows the arguments: {text[at + 1 :]!r:.40}")
     return "{" + ", ".join(members) + "}"
+
+
+_SPACE = " \t\n\r"
+"""What may stand around names and values, as `SchemaOptions.whitespace` has it."""
+
+
+def _behind_space(text: str, at: int) -> int:
+    """The first place from one on where no white space stands."""
+    while text[at] in _SPACE:
+        at += 1
+    return at
 
 
 _WORDS = {None: "null", True: "true", False: "false"}

@@ -115,8 +115,10 @@ def filters_of(filters: Any) -> Filters:
 
 def _checked_canonical(canonical: Any) -> Canonical:
     """What `canonical` asks for; raises `ConstraintError` for what it cannot be."""
-    if isinstance(canonical, bool) or (isinstance(canonical, str) and canonical == "heal"):
+    if isinstance(canonical, bool):
         return canonical
+    if isinstance(canonical, str) and canonical == "heal":
+        return "heal"
     fix = 'Give True, False, "heal", or the token ids of a prompt.'
     try:
         ids = None if isinstance(canonical, (str, bytes, Mapping)) else list(canonical)

@@ -8,7 +8,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Request
 from fsa_compile.composition.compose import compose_machine
-from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.errors import LimitError
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
@@ -74,4 +74,4 @@ def canonical_stack(machine: ByteMachine, request: Request) -> CompiledConstrain
 
 def _prompt(request: Request) -> list[int]:
     """Token ids of the prompt that a canonical text continues."""
-    return [] if isinstance(request.canonical, bool) else list(request.canonical)
+    return [] if isinstance(request.canonical, bool) else [int(token) for token in request.canonical]

@@ -44,12 +44,8 @@ class ConstraintLogitsProcessor:
         max_depth: int | None = None,
     ) -> None:
         self._masks = BatchMasks(constraints, beams=beams, tables=tables, max_new_tokens=max_new_tokens, max_depth=max_depth)
-        one = prompt_length is None or is_whole(prompt_length, 0)
-        several = np.ndim(prompt_length) == 1 if isinstance(prompt_length, np.ndarray) else isinstance(prompt_length, (list, tuple))
-        if not one and not (several and all(is_whole(n, 0) for n in prompt_length)):
-            what = f"prompt_length is {shown(prompt_length)}"
-            raise ConstraintError(what, fix="Give the number of tokens of all prompts, or one for each row, or leave it out.")
-        self._given = self._prompt_length = prompt_length
+        self._given: int | list[int] | None = _lengths(prompt_length)
+        self._prompt_length = self._given
 
     def reset(self) -> None:
         """Forgets the prompt's length, for another call of `generate`."""
@@ -76,7 +72,7 @@ class ConstraintLogitsProcessor:
         if self._prompt_length is None:
             self._prompt_length = input_ids.shape[1]
         length = self._prompt_length
-        lengths = [length] * len(rows) if is_whole(length, 0) else list(length)
+        lengths = [length] * len(rows) if isinstance(length, int) else length
         if len(lengths) != len(rows) or len(scores) != len(rows) or any(n > len(row) for n, row in zip(lengths, rows)):
             what = f"{len(rows)} rows of {input_ids.shape[1]} tokens do not fit prompts of lengths {lengths}"
             raise ConstraintError(what, fix="Call reset() before another generate, or give prompt_length.")
@@ -91,3 +87,14 @@ class ConstraintLogitsProcessor:
         forbidden[:, :size] = ((bits[:, :, None] >> shifts) & 1).reshape(len(rows), 32 * bits.shape[1])[:, :size] == 0
         forbidden &= torch.from_numpy(masked).to(scores.device)[:, None]
         return scores.masked_fill(forbidden, float("-inf"))
+
+
+def _lengths(given: Any) -> int | list[int] | None:
+    """Lengths of prompts as plain integers; raises `ConstraintError` for what are none."""
+    if given is None or is_whole(given, 0):
+        return None if given is None else int(given)
+    several = given.ndim == 1 if isinstance(given, np.ndarray) else isinstance(given, (list, tuple))
+    if not several or not all(is_whole(n, 0) for n in given):
+        fix = "Give the number of tokens of all prompts, or one for each row, or leave it out."
+        raise ConstraintError(f"prompt_length is {shown(given)}", fix=fix)
+    return [int(n) for n in given]

@@ -205,7 +205,7 @@ def _checked_bounds(characters: Any, tokens: Any) -> tuple[int | None, int | Non
             raise ConstraintError(f"{name}={given!r:.40}", fix=f"Give a whole number of {unit} up to {MAX_TOKENS:,}, or None.")
     if characters is not None and tokens is not None:
         raise ConstraintError("a thought is bounded by characters and by tokens", fix="Give one of the bounds.")
-    return tuple(None if given is None else int(given) for given in (characters, tokens))
+    return None if characters is None else int(characters), None if tokens is None else int(tokens)
 
 
 @guarded

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 
 import jsonschema
 import numpy as np
+import pytest
 from call_syntax.test_derived_calls import random_arguments
 from json_schema.random_schemas import instances, random_schema
 from protocols.random_tools import random_tools, random_vocabulary
 from protocols.turns import ids_of, refused_at, small_vocabulary
 
-from fsa_compile import PROTOCOLS, compile_response, parse_response, response_stream
+from fsa_compile import PROTOCOLS, SchemaOptions, compile_response, parse_response, response_stream
 from fsa_compile.errors import ConstraintError
 from fsa_compile.protocols import CallFinished, ContentDelta, GrammarText, ReasoningDelta
 from fsa_compile.protocols.tool_schemas import enforced
@@ -58,8 +60,12 @@ def random_request(rng):
 def test_what_is_derived_reads_the_same_in_every_way(tally):
     for rng in tally.cases(50):
         vocabulary, asked = random_request(rng)
+        written = SchemaOptions(
+            key_order=rng.choice(["any", "declared"]), whitespace=rng.choice(["compact", "optional", "spaced", "indented"]),
+            integers=rng.choice(["plain", "all"]), string_escapes=rng.choice(["all", "where needed", "shortest"]),
+        )  # fmt: skip
         try:
-            constraint = compile_response(vocabulary, **asked)
+            constraint = compile_response(vocabulary, **asked, options=rng.choice([None, written]))
         except ConstraintError:
             continue
         tally["made"] += 1
@@ -149,3 +155,16 @@ def test_names_that_begin_other_names_are_read_token_by_token():
         events = [event for token in ids for event in stream.feed([token])] + stream.finish()
         names = [event.call.name for event in events if isinstance(event, CallFinished)]
         assert names == re.findall(r"\bget\w*", text)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_white_space_of_every_kind_is_read_back(name):
+    tool = {"name": "get", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "array", "items": {"type": "boolean"}}}}}
+    tool["parameters"] |= {"required": ["a", "b"], "additionalProperties": False}
+    vocabulary, rng = small_vocabulary(PROTOCOLS[name], True), random.Random(1)
+    asked = {"protocol": name, "tools": [tool], "tool_choice": "required", "reasoning": "off" if PROTOCOLS[name].reasoning else "allowed"}
+    constraint = compile_response(vocabulary, **asked, options=SchemaOptions(whitespace="indented"))
+    for _ in range(6):
+        (call, *_) = parse_response(derived_ids(constraint, vocabulary, rng), vocabulary, **asked).calls
+        assert call.name == "get"
+        assert {"a", "b"} == call.arguments.keys()
