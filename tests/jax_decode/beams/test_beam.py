@@ -387,7 +387,6 @@ def test_draws_without_replacement_have_the_exact_inclusion_probabilities():
 
 ERRORS = {
     "beams": ({"beams": 0}, "the number of beams is 0"),
-    "many": ({"beams": 1 << 24}, "more places than a program can number"),
     "return": ({"num_return": 5}, "num_return is 5, more than the 4 beams"),
     "penalty": ({"length_penalty": float("nan")}, "the length_penalty is nan"),
     "penalty range": ({"length_penalty": 6.0}, "the length_penalty is 6.0"),
@@ -402,3 +401,8 @@ def test_errors(name):
     tables = jax_decode.to_device(hand_made.repeated(range(1, 6), 3, 5, 8))
     with pytest.raises(DecodeError, match=text):
         beam_search(toy(8), [1], tables, **({"beams": 4, "max_new_tokens": 9} | changes))
+
+
+def test_beams_that_cannot_be_numbered():
+    with pytest.raises(DecodeError, match="more places than a program can number"):
+        beam_search(toy(257), [1], None, beams=1 << 24, max_new_tokens=2, stop_ids=[0])
