@@ -41,8 +41,8 @@ NOT_JUDGED = {
     "c": r"\[\s*\*",  # pycparser refuses int[*p], which C has
     "go": r"\bconst\b|import|\bfunc\b.*\[",  # versions of gofmt differ about what is left to the type checker
     "java": r"\benum\b|\byield\s*\(",
-    "javascript": r"yield|await|#|(?:get|set|static)\s*\n",
-    "typescript": r"yield|await|(?:get|set|static)\s*\n",
+    "javascript": r"yield|await|#",
+    "typescript": r"yield|await",
 }
 """What the comments of the grammars except, or judges err about."""
 
