@@ -13,7 +13,7 @@ from jax_decode.beams import beam_loop
 from jax_decode.beams.ranking import Best, Perturbed, Ranking
 from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
-from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
+from jax_decode.decoding.requests import Asked, Request, check_rows, read_positive, read_request
 from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, is_number, named_arguments, shown
 from jax_decode.kernels.placement import on_automatic_axes, on_gpu, put_rows
@@ -174,6 +174,7 @@ def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep
     asked = put_rows(request.joined())
     chunk = chunk if on_gpu(asked) else 1  # a loop on other devices checks itself; on a GPU the host waits for each check
     ids = decoder.vocab_size
+    check_rows(beams * request.num_prompts, ids)
     if beams * ids >> 31:
         what = f"{beams:,} beams over {ids:,} ids are more places than a program can number"
         raise DecodeError(what, fix=f"Use {(1 << 31) // ids:,} beams at most.")

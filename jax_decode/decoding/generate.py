@@ -15,7 +15,7 @@ from jax_decode.decoding.block_loop import Turn
 from jax_decode.decoding.compilation import announce_compilation
 from jax_decode.decoding.drafts import ForcedText, ModelDraft, PromptLookup, read_draft
 from jax_decode.decoding.origin import Origin
-from jax_decode.decoding.requests import Asked, Request, check_positions, read_positive, read_request
+from jax_decode.decoding.requests import Asked, Request, check_positions, check_rows, read_positive, read_request
 from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, check_function, checked_flag, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes, placed_like, put_rows
@@ -87,6 +87,7 @@ def generate(
     asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth, tokenizer)
     way = read_way(sampler, num_samples, chunk, raw_logprobs)
     request = read_request(decoder, prompts, tables, asked, least_steps=way.chunk, allow_truncation=allow_truncation)
+    check_rows(request.num_prompts * way.num_samples, request.vocab_size)
     keys = read_key_words(key, sampler, request.num_prompts, way.num_samples)
     return _decoded(decoder, request, way, keys, _turn(decoder, request, way, keys, draft, forced), progress)
 

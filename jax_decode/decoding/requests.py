@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from typing import Any, NamedTuple
 
 import jax
@@ -69,6 +70,7 @@ class Request:
       depths: int32[P], most stack cells.
       steps: the largest limit, in buckets.
       cache_length: slots of the cache, in buckets.
+      vocab_size: columns of the model's logits.
       fingerprint: of the vocabulary, "" where it is not known.
     """
 
@@ -80,6 +82,7 @@ class Request:
     depths: NDArray[np.int32]
     steps: int
     cache_length: int
+    vocab_size: int
     fingerprint: str = ""
 
     @property
@@ -97,7 +100,12 @@ class Request:
         return np.repeat(np.arange(self.num_prompts), each)
 
     def numbers(self, each: int) -> Numbers:
-        """What the first state is made of, with `each` rows per prompt."""
+        """What the first state is made of, with `each` rows per prompt.
+
+        Raises:
+          DecodeError: of `check_rows`.
+        """
+        check_rows(each * self.num_prompts, self.vocab_size)
         rows = self.rows(each)
         return Numbers(self.which[rows], self.limits[rows], self.stop_ids[rows], self.depths[rows])
 
@@ -165,8 +173,30 @@ def read_request(
         depths=depths,
         steps=steps,
         cache_length=_cache_length(decoder, given, limits, steps),
+        vocab_size=vocab_size,
         fingerprint=vocabularies.fingerprint_of(asked.tokenizer) if tables is None else tables.fingerprint,
     )
+
+
+def check_rows(rows: int, vocab_size: int) -> None:
+    """Raises `DecodeError` for more rows than the devices have memory for the logits of a single step."""
+    most = _memory()
+    if most is not None and 4 * rows * vocab_size > most:
+        what = f"the logits of {rows:,} rows over {vocab_size:,} ids take {4 * rows * vocab_size / 1e9:,.0f} GB a step"
+        fix = "Ask for fewer rows, prompts or samples at once."
+        raise DecodeError(f"{what}, and the devices have {most / 1e9:,.0f} GB", fix=fix)
+
+
+def _memory() -> int | None:
+    """Bytes of all devices together; None where they are not known."""
+    devices = jax.devices()
+    if devices[0].platform == "cpu":
+        try:
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (AttributeError, ValueError, OSError):  # such as on Windows
+            return None
+    each = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return None if each is None else int(each) * len(devices)
 
 
 def read_positive(value: Any, what: str, most: int = MOST_LISTED) -> int:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fsa_compile.errors import named_fields, shown
 from jax_decode.decoding import inputs
-from jax_decode.decoding.requests import Numbers, read_positive
+from jax_decode.decoding.requests import Numbers, check_rows, read_positive
 from jax_decode.errors import DecodeError, PoolFullError, is_whole
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.serving import turns
@@ -113,6 +113,7 @@ class Engine:
         self.decoder, self.pool = decoder, pool
         self._ids = size, size if pool is None else pool.tables.vocab_size
         self._count, self._steps = read_positive(rows, "rows"), read_positive(steps, "steps")
+        check_rows(self._count, size)
         self._together = min(read_positive(together, "together"), self._count)
         self._longest = inputs.bucket(read_positive(max_prompt, "max_prompt"))
         if not is_whole(max_depth, 0):

@@ -354,6 +354,10 @@ ERRORS = {
     "limit float": ({"max_new_tokens": 2.0}, "max_new_tokens of prompt 0 is float 2.0, not a whole number"),
     "limits": ({"max_new_tokens": [1, 2, 3]}, "'max_new_tokens' has 3 entries for 1 prompts"),
     "samples": ({"num_samples": 0}, "num_samples is 0"),
+    "rows": (
+        {"prompts": [[1]] * 4096, "num_samples": 1 << 24},
+        "the logits of 68,719,476,736 rows over 64 ids take 17,592 GB a step, and the devices have .* GB\n  Ask for fewer rows",
+    ),
     "chunk": ({"chunk": True}, "chunk is True"),
     "progress": ({"progress": "bar"}, "'progress' is 'bar', which cannot be called\n  Give a function of two numbers"),
     "no key": ({"key": None, "sampler": Categorical()}, "sampling needs a key"),
