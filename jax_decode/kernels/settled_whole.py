@@ -21,10 +21,16 @@ from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.settled_rows import Given, Lanes, Untold, columns_of_block, of_lanes, packed_lanes, settled_block
 from jax_decode.kernels.turned_rows import SUBLANES, TURNED
 
-MOST_LOGITS = 12 << 15
-"""Logits of a row, of which eight fit into a core's memory; a v5e's kernel has 16 MiB."""
+_MEMORY = 13 << 20
+"""Bytes for the logits of eight rows and for lists of candidates; a v5e's kernel has 16 MiB."""
 _WHOLE = 5
 """Lane of `Settled.whole` in `packed_lanes`."""
+
+
+def fits(width: int, candidates: int) -> bool:
+    """Whether a core's memory holds eight rows of so many logits, and so many candidates of 128 rows: two blocks of both lists,
+    of which one comes in meanwhile, and what they are turned into."""
+    return 4 * (SUBLANES * width + 6 * LANES * candidates) <= _MEMORY
 
 
 def settled_whole(

@@ -19,7 +19,7 @@ from jax_decode.kernels.column_tops import TOPS, Cut, tops_of
 from jax_decode.kernels.gather import places, read, whole
 from jax_decode.kernels.planes import NEVER, Planes, Sum, allowed_logits, both, column_sum, column_sums, drawable
 from jax_decode.kernels.settled_rows import Given, Lanes, Settled, settled
-from jax_decode.kernels.settled_whole import MOST_LOGITS, settled_whole
+from jax_decode.kernels.settled_whole import fits, settled_whole
 from jax_decode.sampling.candidates import Drawn, with_candidates
 from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.samplers import MinP, Sampler, TopK, TopP
@@ -44,8 +44,8 @@ def cut_and_chosen(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None
         rows = _settled_by_tops(sampler, allowed, inverse, noise, with_raw)
         return _drawn(rows, allowed, inverse, noise, with_raw)
 
-    fits = allowed.logits.shape[1] <= MOST_LOGITS
-    if not (fits and _cuts(sampler, allowed) and one_pass.wanted("tpu")):
+    listed = 0 if allowed.listed is None else allowed.listed[0].shape[1]
+    if not (fits(allowed.logits.shape[1], listed) and _cuts(sampler, allowed) and one_pass.wanted("tpu")):
         return elsewhere()
     return jax.lax.platform_dependent(tpu=by_kernels, default=elsewhere)
 
