@@ -92,7 +92,7 @@ def draft_then_constrain(
     request = read_request(decoder, prompts, tables, asked, least_steps=_CHUNK, allow_truncation=False)
     between, ends = (_ids(x, name, decoder.vocab_size) for x, name in ((bridge, "bridge"), (draft_stop_ids, "draft_stop_ids")))
     request = _with_room(decoder, request, most + len(between))
-    keys = read_key_words(key, sampler, request.num_prompts, way.num_samples)
+    keys = read_key_words(key, sampler, request, way.num_samples)
     rows = request.rows(way.num_samples)
     stops = np.concatenate([request.stop_ids, np.broadcast_to(ends, (request.num_prompts, len(ends)))], axis=1)
     numbers = request.numbers(way.num_samples)

@@ -87,8 +87,7 @@ def generate(
     asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth, tokenizer)
     way = read_way(sampler, num_samples, chunk, raw_logprobs)
     request = read_request(decoder, prompts, tables, asked, least_steps=way.chunk, allow_truncation=allow_truncation)
-    check_rows(request.num_prompts * way.num_samples, request.vocab_size)
-    keys = read_key_words(key, sampler, request.num_prompts, way.num_samples)
+    keys = read_key_words(key, sampler, request, way.num_samples)
     return _decoded(decoder, request, way, keys, _turn(decoder, request, way, keys, draft, forced), progress)
 
 
@@ -169,12 +168,14 @@ def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation
     return collect(out, stops, single=single, origin=Origin.of(request, num_samples))
 
 
-def read_key_words(key: Any, sampler: Sampler, num_prompts: int, num_samples: int) -> jax.Array:
-    """Words of every row's key, uint32[num_prompts * num_samples, 2].
+def read_key_words(key: Any, sampler: Sampler, request: Request, num_samples: int) -> jax.Array:
+    """Words of every row's key, uint32[P * num_samples, 2].
 
     Raises:
-      DecodeError: the key is missing or wrong.
+      DecodeError: the key is missing or wrong, or the rows are too many.
     """
+    num_prompts = request.num_prompts
+    check_rows(num_prompts * num_samples, request.vocab_size)
     if key is None:
         if not isinstance(sampler, Greedy):
             raise DecodeError("sampling needs a key", fix="Pass key=jax.random.key(seed).")

@@ -119,7 +119,7 @@ def stream(
     output = _Output(tokenizer, tuple(rules) if is_listed(rules) else (rules,), clock)
     asked = Asked(max_new_tokens, constraint, stop_ids, bos_id, max_depth, tokenizer if encodes(tokenizer) else None)
     request = read_request(decoder, prompts, _now(tables), asked, least_steps=way.chunk, allow_truncation=allow_truncation)
-    words = read_key_words(key, sampler, request.num_prompts, way.num_samples)
+    words = read_key_words(key, sampler, request, way.num_samples)
 
     def further(carry: loop.Carry, until: jax.Array) -> loop.Carry:
         return loop.decode(decoder, _now(tables), way.sampler, words, carry, until, chunk=way.chunk, with_raw=way.with_raw)
