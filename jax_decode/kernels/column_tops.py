@@ -20,8 +20,9 @@ from jax_decode.kernels.planes import LOWEST, NEVER, Sum, finite
 
 TOPS = 4
 _MOST_TURNS = 160
-"""Turns of a search; every fourth halves the floats between its ends, so that 128 are enough but for numbers beside zero, which a
-device may take for zeros."""
+"""Turns of a search; every fourth halves the floats between its ends, so that 128 are enough."""
+_LEAST = 0x0080_0000
+"""The least normal number in the order of the floats: smaller ones are zeros to a device, and a search among them would stay."""
 
 
 class Cut(Enum):
@@ -136,7 +137,8 @@ def _narrowed(cells: Cells, wanted: jax.Array, low: jax.Array, high: jax.Array) 
         turn, low, high = carry
         middle = to_order(0.5 * (from_order(low) + from_order(high - 1)))
         half_way = (low & high) + ((low ^ high) >> 1)  # of two integers without overflow
-        place = from_order(jnp.clip(jnp.where(turn % 4 == 3, half_way, middle), low + 1, jnp.maximum(high - 1, low + 1)))
+        between = jnp.clip(jnp.where(turn % 4 == 3, half_way, middle), low + 1, jnp.maximum(high - 1, low + 1))
+        place = from_order(jnp.where((between > 0) & (between < _LEAST), _LEAST, between))
 
         def of(y: jax.Array, weight: jax.Array | float) -> tuple[jax.Array, ...]:
             inside = y >= place[None]
@@ -147,8 +149,8 @@ def _narrowed(cells: Cells, wanted: jax.Array, low: jax.Array, high: jax.Array) 
         moved = jnp.where(enough, to_order(least), low), jnp.where(enough, high, to_order(below) + 1)
         return turn + 1, jnp.where(goes, moved[0], low), jnp.where(goes, moved[1], high)
 
-    _, low, high = jax.lax.while_loop(goes_on, another, (jnp.int32(0), low, high))
-    return jnp.where(high > low + 1, NEVER, from_order(low))  # a search that was given up tells nothing
+    _, low, _ = jax.lax.while_loop(goes_on, another, (jnp.int32(0), low, high))
+    return from_order(low)
 
 
 def score_of(tops: jax.Array, threshold: jax.Array, key: Words, step: jax.Array, column: jax.Array) -> jax.Array:

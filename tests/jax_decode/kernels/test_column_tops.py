@@ -23,11 +23,15 @@ SAMPLERS = [TopK(1, None), TopK(20, None), TopP(np.float32(0.4), None), TopP(np.
 SAMPLERS += [MinP(np.float32(0.05), None)]
 
 
+BESIDE_ZERO = np.array([-1.3e-38, -0.0, 0.0, 1.2e-38, 1.6e-38], np.float32)
+"""Zeros of both signs and the least normal numbers: devices have no others between them."""
+
+
 def cells(seed, batch, width):
     """Planes of logits [32, B, W] and a list [B, 5], some with many equal logits, zeros of both signs, or few that are allowed."""
     rng = np.random.default_rng(seed)
     logits = (rng.normal(size=(32, batch, width)) * rng.choice([0.5, 3, 8])).astype(np.float32)
-    logits = [np.round(logits), logits, logits * np.float32(1e30), np.where(rng.random(logits.shape) < 0.5, -0.0, 0.0)][seed % 4]
+    logits = [np.round(logits), logits, logits * np.float32(1e30), rng.choice(BESIDE_ZERO, logits.shape)][seed % 4]
     logits = np.where(rng.random(logits.shape) < rng.choice([0.0, 0.2, 0.99, 1.0], (batch, 1)), -np.inf, logits)
     listed = np.where(rng.random((batch, 5)) < 0.5, rng.normal(size=(batch, 5)) * 3, -np.inf)
     return logits.astype(np.float32), listed.astype(np.float32)
