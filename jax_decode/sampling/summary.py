@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_decode.kernels import one_pass
-from jax_decode.kernels.blocks import SMALL, by_blocks
+from jax_decode.kernels.blocks import SMALL, by_blocks, over_planes
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.noise import Words, gumbel
 from jax_decode.kernels.one_pass import Read, folded
@@ -321,13 +321,19 @@ def in_memory(
     noise, inverse = rows.noise, rows.inverse
     of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
 
-    def of_block(logits: jax.Array, words: Any, noise: Any, threshold: Any, own: Any, *found: Any) -> dict[str, jax.Array]:
-        of_these = Rows(noise, own if of_rows else inverse, threshold)
-        cut_these = None if cut_off is None else CutInMemory(cut_off.threshold, *found)
-        return _of_block(num_words, with_raw, logits, words, of_these, cut_these)
+    def of_block(index: jax.Array, words: Any, threshold: Any, own: Any) -> dict[str, jax.Array]:
+        return _of_rows(num_words, with_raw, logits, index, words, Rows(noise, own if of_rows else inverse, threshold))
 
-    rest = () if cut_off is None else (cut_off.best, cut_off.rows)
-    kept = by_blocks(of_block, logits, words, noise, rows.threshold, inverse if of_rows else None, *rest)
+    own = inverse if of_rows else None
+    if cut_off is None:
+        kept = by_blocks(of_block, jnp.arange(len(logits), dtype=jnp.int32), words, rows.threshold, own)
+    else:
+        searched = cut_off.threshold
+
+        def cut_block(logits: jax.Array, words: Any, own: Any, *found: Any) -> dict[str, jax.Array]:
+            return _cut_block(num_words, with_raw, logits, words, own if of_rows else inverse, CutInMemory(searched, *found))
+
+        kept = by_blocks(cut_block, logits, words, own, cut_off.best, cut_off.rows)
     threshold = kept.get("threshold", rows.threshold)
     allowed, none = kept["allowed"].sum(1), jnp.zeros(len(logits), bool) if words is None else ~words.any(1)
     raw = kept["raw"].sum(1) if "raw" in kept else allowed
@@ -348,37 +354,77 @@ def in_memory(
 
         return jax.lax.cond(ordinary.all(), lambda: usual, at_last)
 
-    every = (usual, ordinary, logits, words, noise, threshold, inverse if of_rows else None)
+    every = (usual, ordinary, logits, words, noise, threshold, own)
     return threshold, jax.lax.cond(ordinary.all(), lambda: usual, lambda: by_blocks(again, *every))
 
 
-def _of_block(
-    num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array | None, rows: Rows, cut_off: CutInMemory | None
+def _of_rows(
+    num_words: int, with_raw: bool, logits: jax.Array, index: jax.Array, words: jax.Array | None, rows: Rows
 ) -> dict[str, jax.Array]:
-    """Of every column of some rows, [n, W] each: sums of exponentials, the best allowed logit, the log-mass of what is drawn."""
+    """Of every column of some rows, [n, W] each: sums of exponentials, the best allowed logit, the log-mass of what is drawn.
+
+    `logits`: of all rows; `index` int32[n]: which they are, one after another.
+    """
     noise, inverse, threshold = rows
-    x = clean(logits)
-    if noise is None or threshold is not None or inverse is not None or cut_off is not None:
-        x = jax.lax.optimization_barrier(x)
-    e = jnp.exp(x if cut_off is None or inverse is not None else x - finite(cut_off.best)[:, None])
-    e = jax.lax.optimization_barrier(e)  # else one loop over every plane, compiled and launched each
+    marked = None if inverse is not None else threshold
+    x = clean(jax.lax.dynamic_slice_in_dim(logits, index[0], len(index)))
+    if (words is not None and with_raw) or marked is not None:
+        kept = over_planes(*_sums(num_words, with_raw, words, marked), logits, index, num_words)
+    else:
+        e = jax.lax.optimization_barrier(jnp.exp(x))  # else one loop over every plane, compiled and launched each
+        kept = {"allowed": _added(cut(e, words, num_words, 0.0))}
+    if noise is None:
+        kept["top"] = functools.reduce(jnp.maximum, cut(x, words, num_words, NEVER))
+    elif inverse is not None:
+        kept["drawn"] = _scaled_masses(num_words, jax.lax.optimization_barrier(x), words, inverse, threshold)
+    elif threshold is not None:
+        kept["drawn"] = jnp.log(kept["drawn"])
+    return kept
+
+
+def _sums(
+    num_words: int, with_raw: bool, words: jax.Array | None, threshold: jax.Array | None
+) -> tuple[Callable[..., dict[str, jax.Array]], dict[str, float]]:
+    """For `over_planes`, two sums and more: exponentials of so few logits at a time that all but the first sum find them in a
+    core's own cache. One sum alone would have them worked out in its loop, which the compiler does not vectorise."""
+
+    def another(kept: dict[str, jax.Array], logits: jax.Array, first: jax.Array) -> dict[str, jax.Array]:
+        x, own = clean(logits), None if words is None else words >> first
+        e = jnp.exp(x)
+        if threshold is not None:  # the sign tells what passes; by a division, which the compiler does not work out for every sum
+            e = e / jnp.where(x >= threshold[:, None], -1.0, 1.0)
+        sums = {"allowed": cut(jnp.abs(e), own, num_words, 0.0)}
+        if "raw" in kept:
+            sums["raw"] = cut(jnp.abs(e), None, num_words, 0.0)
+        if "drawn" in kept:
+            sums["drawn"] = cut(jnp.maximum(-e, 0.0), own, num_words, 0.0)
+        return {name: functools.reduce(jnp.add, every, kept[name]) for name, every in sums.items()}
+
+    names = ["allowed", *(["raw"] if words is not None and with_raw else []), *([] if threshold is None else ["drawn"])]
+    return another, dict.fromkeys(names, 0.0)
+
+
+def _cut_block(
+    num_words: int,
+    with_raw: bool,
+    logits: jax.Array,
+    words: jax.Array | None,
+    inverse: jax.Array | None,
+    cut_off: CutInMemory,
+) -> dict[str, jax.Array]:
+    """`_of_rows`, and the threshold, float32[n]: all that a search for it reads is in memory."""
+    x, base = jax.lax.optimization_barrier(clean(logits)), finite(cut_off.best)[:, None]
+    e = jax.lax.optimization_barrier(jnp.exp(x if inverse is not None else x - base))
     kept = {"allowed": _added(cut(e, words, num_words, 0.0))}
     if words is not None and with_raw:
         kept["raw"] = _added(cut(e, None, num_words, 0.0))
-    if noise is None:
-        kept["top"] = functools.reduce(jnp.maximum, cut(x, words, num_words, NEVER))
-    elif cut_off is not None:
-        y, z, base = x, e, finite(cut_off.best)[:, None]
-        if inverse is not None:
-            y = scaled(x, inverse)
-            y, z = jax.lax.optimization_barrier((y, jnp.exp(y - base)))
-        exps = in_planes(z, words, num_words)
-        kept["threshold"] = cut_off.threshold(x, words, inverse, exps, cut_off.best, cut_off.rows)
-        kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, exps.reshape(len(y), -1), None, num_words))
-    elif inverse is not None:
-        kept["drawn"] = _scaled_masses(num_words, x, words, inverse, threshold)
-    elif threshold is not None:
-        kept["drawn"] = jnp.log(_from(threshold, x, e, words, num_words))
+    y, z = x, e
+    if inverse is not None:
+        y = scaled(x, inverse)
+        y, z = jax.lax.optimization_barrier((y, jnp.exp(y - base)))
+    exps = in_planes(z, words, num_words)
+    kept["threshold"] = cut_off.threshold(x, words, inverse, exps, cut_off.best, cut_off.rows)
+    kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, exps.reshape(len(y), -1), None, num_words))
     return kept
 
 
