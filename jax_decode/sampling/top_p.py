@@ -39,7 +39,8 @@ from jax_decode.sampling.mass_search import (
     start,
     total,
 )
-from jax_decode.sampling.summary import CutInMemory, Noise, Rows, Summary, in_memory, in_planes
+from jax_decode.sampling.row_sums import CutInMemory, in_planes
+from jax_decode.sampling.summary import Noise, Rows, Summary, in_memory
 
 _COLLISIONS = 1.5
 """Times the best of some columns that the largest few tokens may have in mass, where columns hold two of them."""

@@ -1,0 +1,142 @@
+"""Sums over the columns of some rows on a CPU, whose caches hold few logits and which works for every pass over them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_decode.kernels.blocks import over_planes
+from jax_decode.kernels.planes import NEVER, clean, cut, finite, scaled
+
+
+class CutInMemory(NamedTuple):
+    """How a row's threshold is found where its numbers are in memory.
+
+    threshold: function of a block: clean logits [n, V'], words, inverse temperature, exponentials [n, planes, W] of scaled logits
+    relative to `best`, 0 where not allowed, `best` and `rows`; returns float32[n]. best: the best scaled logit of every row,
+    float32[B]; rows: a tree of arrays with one row each.
+    """
+
+    threshold: Callable[..., jax.Array]
+    best: jax.Array
+    rows: Any
+
+
+def sums_of_rows(
+    num_words: int,
+    with_raw: bool,
+    logits: jax.Array,
+    index: jax.Array,
+    words: jax.Array | None,
+    inverse: jax.Array | None,
+    threshold: jax.Array | None,
+    draws: bool,
+) -> dict[str, jax.Array]:
+    """Of every column of some rows, [n, W] each: sums of exponentials, and the best allowed logit or the log-mass that is drawn.
+
+    Args:
+      logits: of all rows.
+      index: int32[n], which of them, one after another.
+      words, inverse, threshold: of these rows; see `summary.summarize`.
+      draws: whether a column is drawn.
+    """
+    marked = None if inverse is not None else threshold
+    x = clean(jax.lax.dynamic_slice_in_dim(logits, index[0], len(index)))
+    if (words is not None and with_raw) or marked is not None:
+        kept = over_planes(*_sums(num_words, with_raw, words, marked), logits, index, num_words)
+    else:
+        e = jax.lax.optimization_barrier(jnp.exp(x))  # else one loop over every plane, compiled and launched each
+        kept = {"allowed": _added(cut(e, words, num_words, 0.0))}
+    if not draws:
+        kept["top"] = functools.reduce(jnp.maximum, cut(x, words, num_words, NEVER))
+    elif inverse is not None:
+        kept["drawn"] = _scaled_masses(num_words, jax.lax.optimization_barrier(x), words, inverse, threshold)
+    elif threshold is not None:
+        kept["drawn"] = jnp.log(kept["drawn"])
+    return kept
+
+
+def _sums(
+    num_words: int, with_raw: bool, words: jax.Array | None, threshold: jax.Array | None
+) -> tuple[Callable[..., dict[str, jax.Array]], dict[str, float]]:
+    """For `over_planes`, two sums and more: exponentials of so few logits at a time that all but the first sum find them in a
+    core's own cache. One sum alone would have them worked out in its loop, which the compiler does not vectorise."""
+
+    def another(kept: dict[str, jax.Array], logits: jax.Array, first: jax.Array) -> dict[str, jax.Array]:
+        x, own = clean(logits), None if words is None else words >> first
+        e = jnp.exp(x)
+        if threshold is not None:  # the sign tells what passes; by a division, which the compiler does not work out for every sum
+            e = e / jnp.where(x >= threshold[:, None], -1.0, 1.0)
+        sums = {"allowed": cut(jnp.abs(e), own, num_words, 0.0)}
+        if "raw" in kept:
+            sums["raw"] = cut(jnp.abs(e), None, num_words, 0.0)
+        if "drawn" in kept:
+            sums["drawn"] = cut(jnp.maximum(-e, 0.0), own, num_words, 0.0)
+        return {name: functools.reduce(jnp.add, every, kept[name]) for name, every in sums.items()}
+
+    names = ["allowed", *(["raw"] if words is not None and with_raw else []), *([] if threshold is None else ["drawn"])]
+    return another, dict.fromkeys(names, 0.0)
+
+
+def cut_and_sums_of_rows(
+    num_words: int,
+    with_raw: bool,
+    logits: jax.Array,
+    words: jax.Array | None,
+    inverse: jax.Array | None,
+    cut_off: CutInMemory,
+) -> dict[str, jax.Array]:
+    """`sums_of_rows`, and the threshold, float32[n]: all that a search for it reads is in memory."""
+    x, base = jax.lax.optimization_barrier(clean(logits)), finite(cut_off.best)[:, None]
+    e = jax.lax.optimization_barrier(jnp.exp(x if inverse is not None else x - base))
+    kept = {"allowed": _added(cut(e, words, num_words, 0.0))}
+    if words is not None and with_raw:
+        kept["raw"] = _added(cut(e, None, num_words, 0.0))
+    y, z = x, e
+    if inverse is not None:
+        y = scaled(x, inverse)
+        y, z = jax.lax.optimization_barrier((y, jnp.exp(y - base)))
+    exps = in_planes(z, words, num_words)
+    kept["threshold"] = cut_off.threshold(x, words, inverse, exps, cut_off.best, cut_off.rows)
+    kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, exps.reshape(len(y), -1), None, num_words))
+    return kept
+
+
+def in_planes(e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
+    """Numbers [n, V'] in memory as planes [n, planes, W], 0 where not allowed."""
+    count = -(-e.shape[1] // num_words)
+    if words is None:
+        whole = e.shape[1] // num_words * num_words
+        planes = [e[:, :whole], *cut(e[:, whole:], None, num_words, 0.0)]
+    else:
+        planes = list(cut(e, words, num_words, 0.0))
+    out = jnp.concatenate(planes, 1)  # rather than padded: that would ask of every number whether it is inside
+    return jax.lax.optimization_barrier(out).reshape(len(e), count, num_words)
+
+
+def _added(values: Iterable[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.add, values)
+
+
+def _from(threshold: jax.Array, x: jax.Array, e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
+    """Sums over columns of numbers `e` where the allowed `x` are not below the threshold."""
+    beside = zip(cut(x, words, num_words, NEVER), cut(e, None, num_words, 0.0))
+    return _added(jnp.where(y >= threshold[:, None], z, 0.0) for y, z in beside)
+
+
+def _scaled_masses(
+    num_words: int, x: jax.Array, words: jax.Array | None, inverse: jax.Array, threshold: jax.Array | None
+) -> jax.Array:
+    """Log-masses of columns at a temperature, relative to the best allowed logit: noise lies within 26 of each other, so a column
+    whose mass vanishes beside it has no chance."""
+    top = functools.reduce(jnp.maximum, cut(x, words, num_words, NEVER))
+    best = finite(jax.lax.optimization_barrier(top).max(1, keepdims=True))
+    y = scaled(x, inverse)
+    y, z = jax.lax.optimization_barrier((y, jnp.exp(y - scaled(best, inverse))))
+    if threshold is None:
+        return scaled(best, inverse) + jnp.log(_added(cut(z, words, num_words, 0.0)))
+    return scaled(best, inverse) + jnp.log(_from(threshold, y, z, words, num_words))
