@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import re
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
@@ -21,6 +22,19 @@ _DATA = frozenset({"enum", "const", "default", "examples"})
 """Keywords whose value is an instance and no schema."""
 _NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
 """Keywords whose value has names for keys, and no keywords."""
+_LATER = {
+    4: ("allOf", "anyOf", "oneOf", "not", "minProperties", "maxProperties", "multipleOf"),
+    6: ("const", "contains", "propertyNames"),
+    7: ("if", "then", "else"),
+    2019: (
+        "dependentRequired", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "minContains", "maxContains",
+        "$recursiveRef",
+    ),
+    2020: ("prefixItems", "$dynamicRef"),
+}  # fmt: skip
+"""Keywords that say something of values, by the draft that they came with."""
+_LAST = {"$recursiveRef": 2019, "dependencies": 7}
+"""The last draft of those that a later one has no more."""
 
 
 def read_schema(schema: Any, limits: CompileLimits) -> Any:
@@ -106,19 +120,21 @@ class Document:
     """A schema document whose references can be resolved.
 
     Attributes:
-      root: the whole schema.
+      root: the whole schema, without keywords that a declared draft does not have: there they are annotations.
       roots: the schemas whose values are written: the whole one, or several in it.
       draft: 3, 4, 6, 7, 2019 or 2020.
       declared: whether the draft was given, by the schema or by the caller.
     """
 
     def __init__(self, root: Any, draft: Draft) -> None:
-        self.root = root
-        self.roots = [root]
         named = str(root.get("$schema", "")) if isinstance(root, dict) else ""
         found = next((number for name, number in _DRAFTS.items() if name in named), None)
         self.declared = draft != "auto" or found is not None
         self.draft = _NUMBER[draft] if draft != "auto" else found or 2020
+        if self.declared:
+            root = _of_draft(root, self.draft)
+        self.root = root
+        self.roots = [root]
         self._resources: dict[str, Any] = {"": root}
         self._anchors: dict[tuple[str, str], Any] = {}
         self._base: dict[int, str] = {}
@@ -175,7 +191,7 @@ class Document:
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(part.get(keyword), str):
                 self._anchors.setdefault((base, part[keyword]), part)
-        self.dynamic |= "$dynamicAnchor" in part or "$recursiveAnchor" in part
+        self.dynamic |= "$dynamicAnchor" in part or part.get("$recursiveAnchor", False) is not False
         return base
 
     def resolve(self, reference: str, source: Any, keyword: str = "$ref") -> Any:
@@ -217,6 +233,31 @@ class Document:
             if found is None:
                 raise SchemaError(f"{keyword} {reference!r:.80} refers to nothing", pointer=self.pointer(source))
         return found
+
+
+def _of_draft(schema: Any, draft: int) -> Any:
+    """A schema without the keywords that a draft does not have; parts that have none of them, and data, are shared."""
+    alien = {keyword for keyword, last in _LAST.items() if last < draft}
+    alien.update(*(keywords for since, keywords in _LATER.items() if since > draft))
+    made: dict[tuple[int, bool], Any] = {}
+
+    def kept(part: Any, names: bool) -> Any:
+        if not isinstance(part, (dict, list)):
+            return part
+        if (id(part), names) not in made:
+            if isinstance(part, list):
+                out: Any = [kept(x, names) for x in part]
+                same = all(map(operator.is_, out, part))
+            else:
+                out = {
+                    key: x if not names and key in _DATA else kept(x, not names and key in _NAMES and isinstance(x, dict))
+                    for key, x in part.items() if names or key not in alien
+                }  # fmt: skip
+                same = len(out) == len(part) and all(map(operator.is_, out.values(), part.values()))
+            made[id(part), names] = part if same else out
+        return made[id(part), names]
+
+    return kept(schema, False)
 
 
 def _join(base: str, resource: str) -> str:
@@ -266,7 +307,8 @@ def document_of(schema: Any, options: SchemaOptions, *, of_defs: bool = False) -
         else:
             schema = apart.copied(schema, "value")
     document = Document(schema, options.draft)
-    document.roots = list(schema["$defs"].values()) if of_defs else [schema]
+    if of_defs:
+        document.roots = list(document.root["$defs"].values())
     return document
 
 

@@ -195,12 +195,15 @@ class Keywords:
         """`$recursiveRef` and `$dynamicRef` where no anchor makes them differ from `$ref`."""
         out = []
         for keyword in ("$dynamicRef", "$recursiveRef"):
-            if keyword in schema and (self._document.draft >= 2019):
+            if keyword in schema:
                 if self._document.dynamic or not isinstance(schema[keyword], str):
                     raise UnsupportedSchemaError(
                         f"{keyword} beside dynamic anchors is not supported", pointer=self._at(schema, keyword),
                         fix="Use $ref where the target is known.",
                     )  # fmt: skip
+                if keyword == "$recursiveRef" and schema[keyword] != "#":
+                    what = f"$recursiveRef is {schema[keyword]!r:.80}; only '#' has a meaning"
+                    raise SchemaError(what, pointer=self._at(schema, keyword), fix="Use $ref.")
                 out.append(self.value(self._document.resolve(schema[keyword], schema, keyword)))
         return out
 
@@ -220,7 +223,7 @@ class Keywords:
                 out[TRUE] = out[FALSE] = 1
             elif name == "integer":
                 integer = self._decisions.atom(IsInteger())
-                if self._options.integers == "all" and not self._since(6):  # where 4.0 and 4e3 are none
+                if self._options.integers == "all" and self._document.draft < 6:  # where 4.0 and 4e3 are none
                     integer = self._decisions.both(integer, self._atom(Spelled("-?(0|[1-9][0-9]*)"), schema, "type"))
                 out[NUMBER] = self._decisions.either(out[NUMBER], integer)
             elif name in ("null", "number", "string", "array", "object"):
@@ -237,13 +240,9 @@ class Keywords:
         parts = []
         if "enum" in schema:
             parts.append(self._listed(schema["enum"], schema, "enum"))
-        if "const" in schema and self._since(6):
+        if "const" in schema:
             parts.append(self._listed([schema["const"]], schema, "const"))
         return self._values.all_of(parts)
-
-    def _since(self, draft: int) -> bool:
-        """Whether the document's draft has a keyword that came with the given one."""
-        return self._document.draft >= draft
 
     def _listed(self, instances: list[Any], schema: dict[str, Any], keyword: str) -> Value:
         d, out = self._decisions, [0] * KINDS
@@ -272,7 +271,7 @@ class Keywords:
         """The value of a made schema, for values of one kind and no others; its keywords are those of 2020-12."""
         index = KIND_NAMES.index(kind)
         self._made.append(schema)
-        formulas, orders = self._array(schema, made=True) if index == ARRAY else self._object(schema)
+        formulas, orders = self._array(schema) if index == ARRAY else self._object(schema)
         return Value(tuple(f if k == index else 0 for k, f in enumerate(formulas)), orders)
 
     def _spelled(self, schema: dict[str, Any]) -> Value:
@@ -290,6 +289,9 @@ class Keywords:
             strict = schema.get(exclusive)
             if keyword in schema:
                 parts.append(self._bound(schema, keyword, lower, strict is True))
+            elif strict is True:
+                what = f"{exclusive}: true needs the bound, and there is no {keyword!r}"
+                raise SchemaError(what, pointer=self._at(schema, exclusive), fix=f"Give {keyword}, or {exclusive} as a number.")
             if exclusive in schema and not isinstance(strict, bool):
                 parts.append(self._bound(schema, exclusive, lower, True))
         for keyword in ("multipleOf", "divisibleBy"):
@@ -344,8 +346,8 @@ class Keywords:
 
     # arrays
 
-    def _array(self, schema: dict[str, Any], made: bool = False) -> Value:
-        prefix, rest = schema.get("prefixItems", []) if made or self._since(2020) else [], schema.get("items", True)
+    def _array(self, schema: dict[str, Any]) -> Value:
+        prefix, rest = schema.get("prefixItems", []), schema.get("items", True)
         if isinstance(rest, list):
             prefix, rest = rest, schema.get("additionalItems", True)
         parts = []
@@ -353,10 +355,8 @@ class Keywords:
         if items.prefix or not self.accepts_anything(items.rest):
             parts.append(self._atom(items, schema, "items"))
         parts += self._member_count(schema, "minItems", "maxItems")
-        if "contains" in schema and self._since(6):
-            counted = self._since(2019)
-            low = self._count(schema, "minContains", 1) if counted else 1
-            high = self._count(schema, "maxContains", None) if counted else None
+        if "contains" in schema:
+            low, high = self._count(schema, "minContains", 1), self._count(schema, "maxContains", None)
             assert low is not None
             if low or high is not None:
                 parts.append(self._atom(Contains(self.number(schema["contains"]), low, high), schema, "contains"))
@@ -448,7 +448,7 @@ class Keywords:
         for key, below in properties.items():
             if isinstance(below, dict) and below.get("required") is True and self._document.draft == 3:
                 parts.append(self._decisions.atom(Has(key)))
-        if "propertyNames" in schema and self._since(6):
+        if "propertyNames" in schema:
             names = self.value(schema["propertyNames"]).formulas[STRING]
             parts += [] if names == 1 else [self._atom(Names(names), schema, "propertyNames")]
             if schema.get("minProperties", 0) > 1:
@@ -482,10 +482,7 @@ class Keywords:
         return found
 
     def _dependencies(self, schema: dict[str, Any], current: str) -> list[tuple[str, Any]]:
-        out = list(schema.get(current, {}).items()) if self._since(2019) else []
-        if not self._since(2019) or not self._document.declared:
-            out += schema.get("dependencies", {}).items()
-        return out
+        return [*schema.get(current, {}).items(), *schema.get("dependencies", {}).items()]
 
     def _dependent_required(self, schema: dict[str, Any], orders: list[tuple[str, ...]]) -> list[int]:
         """The conditions, and in `orders` the keys they name: a key before those it needs, or after them."""
@@ -519,7 +516,7 @@ class Keywords:
             out.append(values.one_of([self.value(x) for x in schema["oneOf"]]))
         if "not" in schema:
             out.append(values.negated(self.value(schema["not"])))
-        if "if" in schema and self._since(7) and ("then" in schema or "else" in schema):
+        if "if" in schema and ("then" in schema or "else" in schema):
             then, other = self.value(schema.get("then", True)), self.value(schema.get("else", True))
             out.append(values.choose(self.value(schema["if"]), then, other))
         if self._document.draft == 3:
@@ -538,7 +535,7 @@ class Keywords:
         from fsa_compile.json_schema.unevaluated import Unevaluated
 
         alone = "$ref" in schema and self._document.draft <= 7 and self._document.declared
-        keywords = () if alone or not self._since(2019) else ("unevaluatedProperties", "unevaluatedItems")
+        keywords = () if alone else ("unevaluatedProperties", "unevaluatedItems")
         said = [keyword for keyword in keywords if keyword in schema and schema[keyword] is not True and schema[keyword] != {}]
         said += ["unevaluatedProperties"] if id(schema) in self._to_close else []
         parts = (self._document, self._values, self._options)

@@ -83,8 +83,7 @@ class Unevaluated:
         if "if" in schema:
             out.append((read(schema["if"]), [schema["if"], schema.get("then", True)], [schema.get("else", True)]))
         dependent = dict(schema.get("dependentSchemas", {}))
-        if self._document.draft < 2019 or not self._document.declared:
-            dependent |= {key: x for key, x in schema.get("dependencies", {}).items() if isinstance(x, dict)}
+        dependent |= {key: x for key, x in schema.get("dependencies", {}).items() if isinstance(x, dict)}
         out += [(self._values.has(key), [x], []) for key, x in dependent.items()]
         if len(out) > self._options.max_branches:
             raise self._refusal(f"over more than max_branches={self._options.max_branches} branches")
