@@ -55,6 +55,31 @@ def is_whole(value: Any, least: int, most: int = (1 << 31) - 1) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
+def whole(value: Any, name: str, most: int = (1 << 31) - 1, least: int = 0) -> int:
+    """A whole number between two bounds, both allowed, as an int; raises `ConstraintError` for anything else."""
+    if not is_whole(value, least, most):
+        raise ConstraintError(f"{name} is {shown(value)}", fix=f"Give a whole number from {least:,} to {most:,}.")
+    return int(value)
+
+
+def checked_flag(value: Any, name: str) -> bool:
+    """A truth value as given; raises `ConstraintError` for anything else, such as the text "no"."""
+    if value.__class__ is not bool and type(value).__name__ not in ("bool", "bool_"):
+        raise ConstraintError(f"{name} is {shown(value)}", fix="Give True or False.")
+    return bool(value)
+
+
+def listed(values: Any, name: str) -> list[Any]:
+    """The members of something that holds several, no text; raises `ConstraintError` for anything else."""
+    try:
+        found = None if isinstance(values, (str, bytes, Mapping)) else list(values)
+    except (TypeError, MemoryError):
+        found = None
+    if found is None:
+        raise ConstraintError(f"{name} is {shown(values)}", fix="Give a list.")
+    return found
+
+
 class CallError(ConstraintError, TypeError):
     """A call whose arguments do not fit the function: an unknown name, one too many, one too few."""
 

@@ -59,7 +59,7 @@ import numpy as np
 
 from fsa_compile.artifact.canonical_part import EVERY_SEQUENCE, CanonicalPart
 from fsa_compile.artifact.stored_arrays import KINDS, StoredArray, StoredChildren
-from fsa_compile.errors import ArtifactError
+from fsa_compile.errors import ArtifactError, whole
 
 ARC_BURST = 64
 """Most arcs a node without a mask row may have; the device reads them in one burst."""
@@ -344,7 +344,12 @@ class ConstraintArrays:
         return f", objects open to other keys at {shown}" if places else ""
 
     def outgoing(self, node: int) -> np.ndarray:
-        """Base target of every token of one node, int32[V], 0 where it has none. Slow and plain: for tests and drawings."""
+        """Base target of every token of one node, int32[V], 0 where it has none. Slow and plain: for tests and drawings.
+
+        Raises:
+          ConstraintError: there is no such node.
+        """
+        node = whole(node, "the node", self.num_nodes - 1)
         out = np.zeros(self.vocab_size, np.int32)
         for g in range(self.group_offset[node], self.group_offset[node + 1]):
             out[self.row_tokens(self.group_row[g])] = self.group_next[g]
@@ -353,7 +358,8 @@ class ConstraintArrays:
         return out
 
     def row_tokens(self, row: int) -> np.ndarray:
-        """Token ids of a bit row, ascending, int64."""
+        """Token ids of a bit row, ascending, int64; raises `ConstraintError` where there is none of that number."""
+        row = whole(row, "the row", self.num_rows - 1)
         return np.flatnonzero(unpack_row(self.rows[row], self.vocab_size))
 
 

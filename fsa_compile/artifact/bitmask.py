@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from fsa_compile.arrays.index_sets import _SPARSE
-from fsa_compile.errors import ConstraintError, is_whole, shown
+from fsa_compile.errors import ConstraintError, is_whole, shown, whole
 
 _SINGLE = 3
 """Up to this many tokens: scalar bit sets."""
@@ -28,8 +28,8 @@ _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
 
 def bitmask_shape(batch_size: int, vocab_size: int) -> tuple[int, int]:
-    """(B, ceil(V / 32))."""
-    return batch_size, math.ceil(vocab_size / 32)
+    """(B, ceil(V / 32)); raises `ConstraintError` for sizes that are none."""
+    return whole(batch_size, "batch_size"), math.ceil(whole(vocab_size, "vocab_size") / 32)
 
 
 def allocate_bitmask(batch_size: int, vocab_size: int) -> np.ndarray:
@@ -38,10 +38,7 @@ def allocate_bitmask(batch_size: int, vocab_size: int) -> np.ndarray:
     Raises:
       ConstraintError: sizes that are none, or more than 2^31 words.
     """
-    for name, size in (("batch_size", batch_size), ("vocab_size", vocab_size)):
-        if not is_whole(size, 0):
-            raise ConstraintError(f"{name} is {shown(size)}", fix="Give a whole number from 0 to 2**31 - 1.")
-    shape = bitmask_shape(int(batch_size), int(vocab_size))
+    shape = bitmask_shape(batch_size, vocab_size)
     if math.prod(shape) >> 31:
         what = f"a bitmask of {shape[0]:,} rows of {shape[1]:,} words takes {4 * math.prod(shape):,} bytes"
         raise ConstraintError(what, fix="Use one row for each text of a batch.")
@@ -58,6 +55,17 @@ def whole_limit(limit: Any, name: str) -> int | None:
     except TypeError:
         pass
     raise ConstraintError(f"{name} is {shown(limit)}", fix="Give a whole number, or None for no limit.")
+
+
+def token_id(token: Any) -> int:
+    """A token id as an int; raises `ConstraintError` for what is no whole number."""
+    try:
+        if not isinstance(token, (bool, np.bool_)):
+            return operator.index(token)
+    except TypeError:
+        pass
+    what = f"a token is a whole number, not {shown(token, 40)}"
+    raise ConstraintError(what, fix="Take ids one by one: for token in tokenizer.encode(text): walk.advance(token).")
 
 
 def words_of(tokens: Any, vocab_size: int) -> np.ndarray:
@@ -102,7 +110,18 @@ def apply_bitmask(logits: np.ndarray, bitmask: Any) -> np.ndarray:
     Args:
       logits: float[B, V'].
       bitmask: int32[B, W] or uint32[B, W]; ids past 32 * W are not allowed.
+
+    Raises:
+      ConstraintError: these are no such arrays, or of different B.
     """
+    try:
+        masks = np.zeros(0) if isinstance(bitmask, range) else host_array(bitmask)
+    except (TypeError, ValueError):  # keys of JAX, lists of several lengths
+        masks = np.zeros(0)
+    fits = isinstance(logits, np.ndarray) and np.issubdtype(logits.dtype, np.floating) and masks.dtype in _WORDS
+    if not fits or logits.ndim != 2 or masks.ndim != 2 or len(logits) != len(masks):
+        what = f"logits and bitmask are {shown(logits, 40)} and {shown(bitmask, 40)}"
+        raise ConstraintError(what, fix="Give float[B, V] as a NumPy array, and int32[B, W] as of allocate_bitmask(B, V).")
     return np.where(unpacked(bitmask, logits.shape[-1]), logits, -np.inf).astype(logits.dtype)
 
 

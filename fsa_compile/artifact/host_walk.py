@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact.arrays import MAX_REGISTER, NO_TEMPERATURE, UNREACHABLE, ConstraintArrays
-from fsa_compile.artifact.bitmask import BitmaskWalk, whole_limit, words_of, write_row
+from fsa_compile.artifact.bitmask import BitmaskWalk, token_id, whole_limit, words_of, write_row
 from fsa_compile.artifact.configurations import Cell, Configuration, Effect, Position, Source
 from fsa_compile.artifact.step_memo import Mask, mask_from, memo_of
-from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, named_fields
+from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, named_fields, shown
 
 _MANY_GROUPS = 48
 """Above this many wide sets of a node, NumPy looks for those that hold a token."""
@@ -38,6 +38,9 @@ class HostWalk(BitmaskWalk):
     """
 
     def __init__(self, constraint: ConstraintArrays, max_depth: int | None = None) -> None:
+        if not isinstance(constraint, ConstraintArrays):
+            fix = "Give a compiled one: compile_regex(pattern, tokenizer)."
+            raise ArtifactError(f"the constraint is {shown(constraint)}", fix=fix)
         if constraint.is_canonical:
             what = "a constraint on canonical tokens is walked together with its tokenizer's tables"
             raise ArtifactError(what, fix="Use fsa_compile.CanonicalWalk(constraint, fsa_compile.canonical_tables(tokenizer)).")
@@ -213,7 +216,7 @@ class HostWalk(BitmaskWalk):
 
     def next_node(self, token: int) -> int:
         """The node after `token` (0 when it is forbidden); end-of-text ids keep the node."""
-        after = self._after(int(token), None)
+        after = self._after(token_id(token), None)
         return after.configurations[0].node if after else 0
 
     def _refused(self, token: int) -> ConstraintError:
@@ -240,17 +243,15 @@ class HostWalk(BitmaskWalk):
         if known is not None and (remaining is None or (known.finished or self._fits(known, remaining))):
             self._history.append(known)
             return
-        if not hasattr(token, "__index__") or isinstance(token, (bool, np.bool_)):
-            what = f"a token is a whole number, not {token!r:.40}"
-            raise ConstraintError(what, fix="Take ids one by one: for token in tokenizer.encode(text): walk.advance(token).")
+        token = token_id(token)
         by_mask = c.has_sets and remaining is not None
         if by_mask and 0 <= token < c.vocab_size and not self.allowed_words(remaining)[token >> 5] >> np.uint32(token & 31) & 1:
-            raise self._refused(int(token))
-        after = self._after(int(token), remaining)
+            raise self._refused(token)
+        after = self._after(token, remaining)
         if after is None:
-            raise self._refused(int(token))
+            raise self._refused(token)
         if remaining is None or self._plain:
-            found.after[int(token)] = after
+            found.after[token] = after
         self._history.append(after)
 
     def _fits(self, after: Position, remaining: int) -> bool:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsa_compile.artifact.bitmask import BitmaskWalk, whole_limit, words_of
+from fsa_compile.artifact.bitmask import BitmaskWalk, token_id, whole_limit, words_of
 from fsa_compile.artifact.file import read_members, write_members
-from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError
+from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, listed, whole
 from fsa_compile.inputs.files import checked_path
 
 MAGIC = "constrax items"
@@ -116,7 +116,8 @@ class CompiledItems:
         )
 
     def child(self, node: int, token: int) -> int:
-        """The node after one more token, 0 for none."""
+        """The node after one more token, 0 for none; raises `ConstraintError` for what is no node, or no whole number."""
+        node, token = whole(node, "the node", self.num_nodes - 1), token_id(token)
         begin, end = int(self.first[node]), int(self.first[node + 1])
         at = begin + int(np.searchsorted(self.token[begin:end], token)) if 0 <= token < self.vocab_size else end
         return at if at < end and int(self.token[at]) == token else 0
@@ -125,10 +126,13 @@ class CompiledItems:
         """Index of the item with these tokens in the list that was compiled, None where there is none.
 
         The first search makes a table of one number per node.
+
+        Raises:
+          ConstraintError: the tokens are no list of whole numbers.
         """
         node = 0
-        for token in tokens:
-            node = self.child(node, int(token))
+        for token in listed(tokens, "an item"):
+            node = self.child(node, token)
             if not node:
                 return None
         return int(self.item[self._number[node]]) if self.distance[node] == 0 else None
@@ -226,13 +230,14 @@ class ItemWalk(BitmaskWalk):
 
     def advance(self, token: int, remaining: int | None = None) -> None:
         """Takes a token, within a limit; raises `ConstraintError` where it is not allowed."""
+        token = token_id(token)
         if not self.finished and token in self.items.stop_ids and self.accepting:
             self._history.append(_Place(self.node, True))
             return
         remaining = whole_limit(remaining, "remaining")
         if remaining is not None:
             self._check(remaining)
-        node = 0 if self.finished else self.items.child(self.node, int(token))
+        node = 0 if self.finished else self.items.child(self.node, token)
         if not node or (remaining is not None and self.items.distance[node] >= remaining):
             what = f"token {token} is not allowed after {self.num_tokens} tokens"
             raise ConstraintError(what, fix="Ask allowed() for the tokens that are.")

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from fsa_compile.arrays.integers import occupied
-from fsa_compile.errors import LimitError, named_fields
+from fsa_compile.errors import ConstraintError, LimitError, named_fields, shown, whole
 from fsa_compile.limits import CompileLimits, check_time
 
 _FULL_TABLE_STATES = 2048
@@ -66,14 +66,20 @@ class ByteDfa:
         return self.table.shape[1] == 256 and bool((self.byte_class == np.arange(256)).all())
 
     def step(self, state: int, byte: int) -> int:
-        """The state after reading one byte (0 when dead)."""
-        return int(self.table[state, self.byte_class[byte]])
+        """The state after reading one byte (0 when dead); raises `ConstraintError` for what is no state, or no byte."""
+        return int(self.table[whole(state, "the state", self.num_states - 1), self.byte_class[whole(byte, "the byte", 255)]])
 
     def run(self, data: bytes, state: int | None = None) -> int:
-        """The state after reading `data` from `state` (default: the initial state)."""
-        q = self.start if state is None else state
-        for byte in data:
-            q = self.step(q, byte)
+        """The state after reading `data` from `state` (default: the initial state).
+
+        Raises:
+          ConstraintError: there is no such state, or `data` are no bytes.
+        """
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise ConstraintError(f"a byte automaton reads bytes, not {shown(data)}", fix='Give text.encode("utf-8").')
+        q = self.start if state is None else whole(state, "the state", self.num_states - 1)
+        for byte in bytes(data):
+            q = int(self.table[q, self.byte_class[byte]])
         return q
 
     def accepts(self, data: bytes) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.artifact.arrays import UNREACHABLE
-from fsa_compile.artifact.bitmask import BitmaskWalk, packed, whole_limit, words_of
+from fsa_compile.artifact.bitmask import BitmaskWalk, packed, token_id, whole_limit, words_of
 from fsa_compile.artifact.configurations import Configuration
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
@@ -97,9 +97,7 @@ class CanonicalWalk(BitmaskWalk):
             limit of depth is for masks alone.
         """
         here, c = self._history[-1], self.constraint
-        if not hasattr(token, "__index__") or isinstance(token, (bool, np.bool_)):
-            what = f"a token is a whole number, not {shown(token, 40)}"
-            raise ConstraintError(what, fix="Take ids one by one: for token in tokenizer.encode(text): walk.advance(token).")
+        token = token_id(token)
         limited = remaining is not None and 0 <= token < c.vocab_size
         if limited and not self.allowed_words(remaining)[token >> 5] >> np.uint32(token & 31) & 1:
             raise self._refused(token)
@@ -157,6 +155,9 @@ class CanonicalWalk(BitmaskWalk):
 
 def check_tables(constraint: CompiledConstraint, tables: CanonicalTables) -> None:
     """Raises `ArtifactError` unless a constraint is canonical and made with these tables."""
+    if not isinstance(constraint, CompiledConstraint) or not isinstance(tables, CanonicalTables):
+        what = f"constraint and tables are {shown(constraint, 40)} and {shown(tables, 40)}"
+        raise ArtifactError(what, fix="Give a compiled constraint and canonical_tables(tokenizer).")
     wanted = constraint.canonical.tables
     if not wanted:
         fix = "Compile it with canonical=True, or use constraint.walk()."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.cache import CompileCache
-from fsa_compile.errors import ConstraintError, is_whole, shown
+from fsa_compile.errors import ConstraintError, checked_flag, is_whole, shown
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
@@ -72,7 +72,8 @@ class Request:
         tokenizer = tokenizer_of(tokenizer)
         return cls(
             tokenizer=tokenizer, vocabulary=vocabulary_of(tokenizer), source=source, canonical=canonical, filters=passing,
-            starts_text=starts_text, max_depth=None if max_depth is None else int(max_depth), limits=limits, deadline=deadline,
+            starts_text=checked_flag(starts_text, "starts_text"), max_depth=None if max_depth is None else int(max_depth),
+            limits=limits, deadline=deadline,
         )  # fmt: skip
 
     @property

@@ -15,7 +15,7 @@ from unicodedata import unidata_version
 
 from fsa_compile.artifact import file as artifact_file
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.errors import ArtifactError, ConstraintError, is_whole, named_fields
+from fsa_compile.errors import ArtifactError, ConstraintError, is_whole, named_fields, shown
 from fsa_compile.inputs.files import checked_path
 from fsa_compile.inputs.json_input import check_json, json_text
 from fsa_compile.limits import MOST_DIGITS, CompileLimits
@@ -95,6 +95,8 @@ class CompileCache:
         Raises:
           ConstraintError: `what` holds something else than JSON values.
         """
+        if not hasattr(vocabulary, "fingerprint"):
+            raise ConstraintError(f"the vocabulary is {shown(vocabulary)}", fix="Give tokenizer.vocabulary.")
         check_json(what, _ANY_SIZE, _no_key, what="what an artifact is made from")
         text = json_text([what, vocabulary.fingerprint, code_digest()])
         return hashlib.sha256(text.encode()).hexdigest()[:40]

@@ -11,7 +11,7 @@ import numpy as np
 
 from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.errors import ConstraintError, UnsatisfiableError
+from fsa_compile.errors import ConstraintError, UnsatisfiableError, listed
 from fsa_compile.languages.language import Language
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -150,7 +150,7 @@ def checked_filters(filters: Any) -> Filters:
     Raises:
       ConstraintError: something else; a language that holds special tokens.
     """
-    if not filters and isinstance(filters, (list, tuple)):
+    if isinstance(filters, (list, tuple)) and not filters:
         return NO_FILTERS
     if isinstance(filters, (str, bytes, Language, TokenFilter)) or not isinstance(filters, Iterable):
         raise ConstraintError(
@@ -159,7 +159,7 @@ def checked_filters(filters: Any) -> Filters:
         )
     text: list[Language] = []
     tokens: list[TokenFilter] = []
-    for i, one in enumerate(filters):
+    for i, one in enumerate(listed(filters, "filters")):
         if isinstance(one, TokenFilter):
             tokens.append(one)
         elif isinstance(one, Language):

@@ -11,7 +11,7 @@ from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.acyclic import checked_texts, choices_dfa
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.utf8_classes import BAD, utf8_classes
-from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.errors import ConstraintError, LimitError, checked_flag
 from fsa_compile.filters.filter_base import TextFilter
 from fsa_compile.languages.constructors import regex
 from fsa_compile.languages.language import Language
@@ -36,7 +36,7 @@ def forbid(*phrases: str, ignore_case: bool = False) -> Language:
     if not texts or not texts[0]:
         what = "forbid was given no phrase" if not texts else "forbid was given the empty text, which occurs in every text"
         raise ConstraintError(what, fix='Write forbid("secret").')
-    description = f"forbid({_digest(texts)}, ignore_case={bool(ignore_case)})"
+    description = f"forbid({_digest(texts)}, ignore_case={checked_flag(ignore_case, 'ignore_case')})"
     if not ignore_case:
         return TextFilter(description, lambda limits, deadline: _without(texts, limits, deadline))
 

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact.arrays import check_vocabulary
+from fsa_compile.artifact.bitmask import BitmaskWalk
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.artifact.item_trie import CompiledItems
 from fsa_compile.artifact.stack_view import StackView, effects, stack_at
-from fsa_compile.errors import CallError, ConstraintError, naming
+from fsa_compile.errors import CallError, ConstraintError, naming, shown, whole
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -163,6 +164,14 @@ def _of_items(items: CompiledItems) -> Statistics:
     )
 
 
+def _compiled(constraint: Any, *others: type) -> Any:
+    """A constraint, or one of other types, as given; raises `ConstraintError` for anything else."""
+    if not isinstance(constraint, (CompiledConstraint, *others)):
+        fix = "Give a compiled one: compile_regex(pattern, tokenizer)."
+        raise ConstraintError(f"the constraint is {shown(constraint)}", fix=fix)
+    return constraint
+
+
 def shortest_tokens(constraint: CompiledConstraint, walk: HostWalk | None = None) -> list[int]:
     """A shortest sequence of tokens to an accepted text; among equals the one of lowest ids.
 
@@ -180,7 +189,9 @@ def shortest_tokens(constraint: CompiledConstraint, walk: HostWalk | None = None
       >>> shortest_tokens(compile_regex("a{3}", Vocabulary.from_tokens([b"a", b"aa"])))
       [0, 1]
     """
-    walk = constraint.walk() if walk is None else walk
+    walk = _compiled(constraint, CompiledItems).walk() if walk is None else walk
+    if not isinstance(walk, BitmaskWalk):
+        raise ConstraintError(f"the walk is {shown(walk)}", fix="Give one of constraint.walk(), or leave it out.")
     ids: list[int] = []
     while not walk.accepting:
         left = walk.distance
@@ -210,9 +221,10 @@ def sample(
     Returns:
       Token ids, without an end-of-text id.
     """
-    draw = np.random.default_rng(seed)
-    walk = constraint.walk(None if max_depth is None else max(max_depth, constraint.shortest_depth))
-    left = max(max_tokens, constraint.shortest_completion)
+    draw = np.random.default_rng(whole(seed, "the seed", (1 << 63) - 1))
+    least = _compiled(constraint).shortest_depth
+    walk = constraint.walk(None if max_depth is None else max(whole(max_depth, "max_depth"), least))
+    left = max(whole(max_tokens, "max_tokens"), constraint.shortest_completion)
     ids: list[int] = []
     while True:
         fits = walk.allowed(left) if left else np.zeros(constraint.vocab_size, bool)

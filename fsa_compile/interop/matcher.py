@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact.bitmask import BitmaskWalk, host_array, write_row
-from fsa_compile.errors import CallError, ConstraintError, is_whole, named_fields, naming, shown
+from fsa_compile.errors import CallError, ConstraintError, checked_flag, is_whole, listed, named_fields, naming, shown
 from fsa_compile.interop.jump_forward import forced_bytes
 from fsa_compile.interop.walks import check_tokenizer, walk_of
 
@@ -50,7 +50,7 @@ class Matcher:
         self.constraint, self.max_tokens, self._max_depth = constraint, max_tokens, max_depth
         self._vocabulary = None if tokenizer is None else check_tokenizer(constraint, tokenizer)
         self._walk = walk_of(constraint, tables, max_depth, max_tokens)
-        self._ends_itself = terminate_without_stop_token or not constraint.stop_ids
+        self._ends_itself = checked_flag(terminate_without_stop_token, "terminate_without_stop_token") or not constraint.stop_ids
         self._taken: list[int] = []
 
     @property
@@ -207,7 +207,7 @@ def step_matchers(
         raise ConstraintError("the matchers are no list of matchers", fix="Give one Matcher per row.")
     array = host_array(bitmask)
     given = [None] * len(matchers) if tokens is None else [t if t is None else _whole(t) for t in _listed(tokens, "the tokens")]
-    rows = range(len(matchers)) if indices is None else indices
+    rows = range(len(matchers)) if indices is None else listed(indices, "indices")
     for what, count in (("tokens", len(given)), ("indices", len(rows))):
         if count != len(matchers):
             raise ConstraintError(f"there are {count} {what} for {len(matchers)} matchers", fix="Give one per matcher.")

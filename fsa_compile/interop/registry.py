@@ -15,7 +15,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.file import MAGIC, read_header
 from fsa_compile.artifact.item_trie import MAGIC as ITEMS_MAGIC
 from fsa_compile.artifact.item_trie import CompiledItems
-from fsa_compile.errors import ArtifactError, ConstraintError, named_fields
+from fsa_compile.errors import ArtifactError, ConstraintError, checked_flag, named_fields
 from fsa_compile.inputs.files import checked_path, replacing
 
 INDEX = "index.json"
@@ -91,7 +91,7 @@ class Registry:
         if not isinstance(constraint, (CompiledConstraint, CompiledItems)):
             what = f"a compiled constraint is needed, not {type(constraint).__name__}"
             raise ConstraintError(what, fix="Make one with fsa_compile.compile_regex, compile_json_schema, compile_items, ...")
-        if not replace and path.exists():
+        if not checked_flag(replace, "replace") and path.exists():
             raise ConstraintError("there is a constraint of this name", where=str(path), fix="Pass replace=True, or rename it.")
         self.folder.mkdir(parents=True, exist_ok=True)
         constraint.save(path)

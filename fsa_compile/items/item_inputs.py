@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.artifact.item_trie import LONGEST_ITEM
-from fsa_compile.errors import ConstraintError, shown
+from fsa_compile.errors import ConstraintError, listed, shown
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
@@ -20,13 +20,14 @@ _FIX = "Give an int array [items, length] padded with -1, or sequences of ids, o
 
 def catalogue_vocabulary(tokenizer: Any, stop_ids: tuple[int, ...] | None) -> tuple[Any, Any]:
     """The vocabulary, and the tokenizer where there is one. Raises `ConstraintError`: neither a tokenizer nor a number of ids."""
+    stop_ids = None if stop_ids is None else tuple(listed(stop_ids, "stop_ids"))
     if isinstance(tokenizer, (int, np.integer)) and not isinstance(tokenizer, bool):
-        return NumberedIds(int(tokenizer), tuple(stop_ids or ())), None
+        return NumberedIds(int(tokenizer), stop_ids or ()), None
     from fsa_compile.compiler.arguments import vocabulary_of
 
     vocabulary: Vocabulary | NumberedIds = vocabulary_of(tokenizer)
     if stop_ids is not None:
-        vocabulary = NumberedIds(vocabulary.size, tuple(stop_ids), vocabulary.fingerprint)
+        vocabulary = NumberedIds(vocabulary.size, stop_ids, vocabulary.fingerprint)
     return vocabulary, tokenizer if hasattr(tokenizer, "encode") else None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from fsa_compile.automata.acyclic import checked_texts, choices_dfa
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.external import Alphabet, acceptor_dfa, read_automaton
+from fsa_compile.errors import ConstraintError, shown
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.languages.group_syntax import ExtensionGroups
 from fsa_compile.languages.language import DEFAULT_LIMITS, Extension, Language
@@ -38,8 +39,10 @@ def regex(
       ConstraintError: an extension that is no language, or whose name is no name.
     """
     limits = limits or DEFAULT_LIMITS
-    if not extensions and not (isinstance(pattern, str) and "(?P<" in pattern):
+    if extensions is None and not (isinstance(pattern, str) and "(?P<" in pattern):
         return PatternLanguage(parse(pattern, flags, limits), pattern, int(flags), limits)
+    if not isinstance(extensions, Mapping | None):
+        raise ConstraintError(f"extensions is {shown(extensions)}", fix="Give languages by the names of their groups.")
     groups = ExtensionGroups(extensions or {})
     tree = parse(pattern, flags, limits, groups)
     return groups.language(tree, pattern, int(flags)) or PatternLanguage(tree, pattern, int(flags), limits, groups)

@@ -13,7 +13,7 @@ from fsa_compile.automata.aho_corasick import text_until_automaton
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.suffix_automaton import substring_dfa
 from fsa_compile.automata.utf8 import to_byte_dfa
-from fsa_compile.errors import ConstraintError, is_whole
+from fsa_compile.errors import ConstraintError, checked_flag, is_whole
 from fsa_compile.languages.embedding import Embedded, PatternWithPlaces, moved, place, sequence_of_parts
 from fsa_compile.languages.language import Language
 from fsa_compile.languages.pattern_language import from_tree, literal, plain_pattern, tree_of
@@ -80,7 +80,7 @@ def substring_of(text: str, *, allow_empty: bool = True) -> Language:
     Raises:
       ConstraintError: not a str, or holds a surrogate.
     """
-    return _SubstringOf(literal_bytes(text, "the text of substring_of"), allow_empty)
+    return _SubstringOf(literal_bytes(text, "the text of substring_of"), checked_flag(allow_empty, "allow_empty"))
 
 
 def delimited_list(
@@ -119,7 +119,7 @@ def delimited_subsequence_of(
     chosen = [_language(element, f"element {i}") for i, element in enumerate(elements)]
     if not chosen:
         raise ConstraintError("there are no elements to choose from", fix="Give at least one.")
-    return _Subsequence(chosen, _language(delimiter, "delimiter"), allow_empty)
+    return _Subsequence(chosen, _language(delimiter, "delimiter"), checked_flag(allow_empty, "allow_empty"))
 
 
 def text_token() -> Language:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fsa_compile.errors import checked_flag
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.prompts.chat_conventions import CONVENTIONS
 from fsa_compile.prompts.chat_errors import ChatTemplateError
@@ -78,6 +79,7 @@ def chat_prompt(
     tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
     renderer = _renderer(tokenizer, template)
     _check_messages(messages)
+    checked_flag(add_generation_prompt, "add_generation_prompt")
     text = _render(renderer, messages, tokenizer, add_generation_prompt=add_generation_prompt, tools=tools, **variables)
     stops = set(tokenizer.vocabulary.stop_ids) | _end_of_turn(renderer, tokenizer)
     shown = "".join(part for _, part in text)

@@ -25,7 +25,7 @@ from fsa_compile.compiler.entry_points import compile_language
 from fsa_compile.compiler.machines import every_tokenization
 from fsa_compile.composition.prefix.partial_tokens import PartialTokens
 from fsa_compile.composition.prefix.prepend import with_prefixes
-from fsa_compile.errors import ConstraintError, TokenizerError
+from fsa_compile.errors import ConstraintError, TokenizerError, checked_flag, listed
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.languages.constructors import acceptor
 from fsa_compile.languages.language import Language
@@ -63,7 +63,7 @@ class Healed:
         Args:
           tokens: ids of one row, as in `Generation.tokens`; a text that is not yet as long as `written` gives "".
         """
-        return self.vocabulary.decode_bytes(int(t) for t in tokens)[len(self.written) :].decode("utf-8", errors="replace")
+        return self.vocabulary.decode_bytes(tokens)[len(self.written) :].decode("utf-8", errors="replace")
 
 
 @guarded
@@ -136,8 +136,9 @@ def heal_batch(
     vocabulary = vocabulary_of(tokenizer)
     if isinstance(prompts, str):
         raise ConstraintError("heal_batch takes a list of prompts, not one str", fix="Call heal(prompt, ...).")
+    canonical = checked_flag(canonical, "canonical")
     rows, prefix = [], ""
-    for prompt in prompts:
+    for prompt in listed(prompts, "prompts"):
         ids, prefix = _prompt_ids(prompt, response_prefix, tokenizer, vocabulary)
         rows.append(ids)
     each = [constraint] * len(rows) if not isinstance(constraint, (list, tuple)) else list(constraint)
@@ -291,7 +292,7 @@ def _encoder(tokenizer: Any) -> Tokenizer:
 
 def _checked_ids(ids: Any, what: str, vocabulary: Vocabulary) -> list[int]:
     fix = "Give a text, or token ids: tokenizer.encode(text)."
-    if isinstance(ids, (str, bytes)) or not isinstance(ids, (Sequence, np.ndarray)):
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, (Sequence, np.ndarray)) or getattr(ids, "ndim", 1) == 0:
         raise ConstraintError(f"{what} is {type(ids).__name__}, neither text nor token ids", fix=fix)
     out = []
     for position, value in enumerate(ids):

@@ -10,7 +10,7 @@ from typing import Any
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.canonical.filter.canonical_tables import CanonicalTables, canonical_tables
 from fsa_compile.compiler.arguments import filters_of
-from fsa_compile.errors import ConstraintError, named_fields
+from fsa_compile.errors import ConstraintError, checked_flag, listed, named_fields, shown
 from fsa_compile.languages.language import Language
 from fsa_compile.prompts.chat import chat_prompt
 from fsa_compile.prompts.chat_errors import ChatTemplateError
@@ -54,7 +54,8 @@ class TextPipeline:
         self, tokenizer: Any, *, filters: Iterable[Any] = (), canonical: bool = False, template: str | None = None
     ) -> None:
         self.tokenizer: Tokenizer = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
-        self.filters, self.canonical, self.template = tuple(filters), canonical, template
+        self.filters, self.template = tuple(listed(filters, "filters")), template
+        self.canonical = checked_flag(canonical, "canonical")
         if filters_of(self.filters).tokens:
             what = "a pipeline takes filters over text; this one restricts tokens, and prompts could not be healed"
             raise ConstraintError(what, fix="Leave it out: with canonical=True spaces and bytes are as the tokenizer has them.")
@@ -77,6 +78,9 @@ class TextPipeline:
         Returns:
           The artifact, for `prompt`.
         """
+        if not callable(function):
+            what = f"the compile function is {shown(function)}"
+            raise ConstraintError(what, fix="Give one of the package's: pipeline.compile(compile_regex, pattern).")
         if "canonical" in options:
             raise ConstraintError("canonical is the pipeline's to say", fix="Give it to TextPipeline(..., canonical=True).")
         if self.filters or options.get("filters"):
@@ -108,7 +112,7 @@ class TextPipeline:
         vocabulary = self.tokenizer.vocabulary
         ids: Any = prompt
         stops, bos = vocabulary.stop_ids, vocabulary.bos_id
-        if not isinstance(prompt, str) and len(prompt) and isinstance(prompt[0], Mapping):
+        if isinstance(prompt, Sequence) and not isinstance(prompt, str) and prompt and isinstance(prompt[0], Mapping):
             chat = chat_prompt(prompt, self.tokenizer, template=self.template, **variables)  # type: ignore[arg-type]
             ids, stops = chat.ids, chat.stop_ids
             bos = None if bos in ids[:1] else bos

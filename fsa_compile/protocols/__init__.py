@@ -21,7 +21,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.call_syntax.argument_machines import Arguments, arguments_machine
 from fsa_compile.call_syntax.syntax import CallSyntax
 from fsa_compile.compiler.arguments import Canonical, Request, tokenizer_of, vocabulary_of
-from fsa_compile.errors import ConstraintError, is_whole
+from fsa_compile.errors import ConstraintError, checked_flag, is_whole
 from fsa_compile.formats import known_forms
 from fsa_compile.formats.format_machines import compile_format, compile_named, short_text
 from fsa_compile.formats.known_forms import Compiled
@@ -141,7 +141,8 @@ def compile_response(
     source = f"a turn of the protocol {read.protocol.name}"
     request = Request.of(tokenizer, source, canonical=canonical, filters=filters, max_depth=max_depth, limits=limits)
     bounds = _checked_bounds(max_reasoning_chars, max_reasoning_tokens)
-    return _compiled(read, request, (response, reasoning, parallel_tool_calls, bounds, options))
+    several = checked_flag(parallel_tool_calls, "parallel_tool_calls")
+    return _compiled(read, request, (response, reasoning, several, bounds, options))
 
 
 @collected_rarely
@@ -299,7 +300,7 @@ class _Read:
         vocabulary = vocabulary_of(tokenizer)
         self.protocol = protocol_of_tokenizer(tokenizer, protocol)
         self.marks = Marks(self.protocol, vocabulary)
-        self.choice, self.tools = chosen(tool_choice, tools_of(tools, self.protocol, strict))
+        self.choice, self.tools = chosen(tool_choice, tools_of(tools, self.protocol, checked_flag(strict, "strict")))
         self._vocabulary = vocabulary
 
     def only(self, names: Collection[str]) -> _Read:

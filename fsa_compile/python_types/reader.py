@@ -15,7 +15,7 @@ import uuid
 from fractions import Fraction
 from typing import Any
 
-from fsa_compile.errors import LimitError, shown
+from fsa_compile.errors import ConstraintError, LimitError, checked_flag, shown
 from fsa_compile.inputs.json_input import digits_of
 from fsa_compile.limits import MOST_DIGITS, CompileLimits, check_time
 from fsa_compile.python_types import records, shapes, spellings
@@ -50,7 +50,7 @@ def read_type(
     Raises:
       UnsupportedTypeError: a part cannot be enforced exactly.
     """
-    reader = Reader(namespace or {}, allow_code, limits)
+    reader = Reader({} if namespace is None else namespace, allow_code, limits)
     name = type_name(T)
     name = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
     root = reader.read(T, name, Scope(reader.namespace, {}))
@@ -93,7 +93,9 @@ class Reader:
     """
 
     def __init__(self, namespace: dict[str, Any], allow_code: bool, limits: CompileLimits | None = None) -> None:
-        self.namespace, self.allow_code = namespace, allow_code
+        if not isinstance(namespace, collections.abc.Mapping):
+            raise ConstraintError(f"the namespace is {shown(namespace)}", fix="Give names and what they mean, such as locals().")
+        self.namespace, self.allow_code = namespace, checked_flag(allow_code, "allow_code")
         self._most = self._left = (limits or CompileLimits()).max_values
         self.definitions: dict[str, Shape] = {}
         self._known: dict[Any, str] = {}

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact import known_vocabularies
-from fsa_compile.errors import TokenizerError, named_fields
+from fsa_compile.errors import TokenizerError, named_fields, shown
 
 MAX_TOKENS = 1 << 22
 """Most ids a vocabulary may have: sixteen times the largest published ones, small enough to allocate."""
@@ -173,6 +173,9 @@ class Vocabulary:
           TokenizerError: an id is out of range.
         """
         tokens, parts = self.tokens, []
+        if not isinstance(ids, Iterable) or isinstance(ids, (str, bytes)) or getattr(ids, "ndim", 1) != 1:
+            fix = "Give ids, such as tokenizer.encode(text)."
+            raise TokenizerError(f"the ids are {shown(ids)}, not a list of token ids", fix=fix)
         for position, token_id in enumerate(ids):
             index = _index(token_id, "token id")
             if not 0 <= index < self.width:
@@ -296,4 +299,4 @@ def _index(value: Any, what: str) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise TokenizerError(f"the {what} is {value!r}, not an integer") from None
+        raise TokenizerError(f"the {what} is {shown(value)}, not an integer") from None

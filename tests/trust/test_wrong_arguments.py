@@ -310,3 +310,87 @@ def test_whole_numbers_of_the_compiling_half(name, tmp_path, monkeypatch):
         except OURS as error:
             outcomes.append(str(error))
     assert len({re.sub(r"at 0x\w+|np\.\w+\((?=4\))|(?<=4)\)", "", outcome) for outcome in outcomes[:4]}) == 1, outcomes[:4]
+
+
+ITEMS = fsa_compile.compile_items([[66, 67], [66, 68, 69]], VOCABULARY)
+DFA = fsa_compile.regex("a|bc").to_byte_dfa()
+TOKENIZER = fsa_compile.load_tokenizer(models.small_tokenizer_path())
+CANONICAL = fsa_compile.canonical_tables(TOKENIZER)
+OWN = fsa_compile.compile_regex("[a-z ]{1,9}", TOKENIZER, canonical=True)
+PIPELINE = fsa_compile.TextPipeline(TOKENIZER)
+HOST = {
+    "bitmask_shape": (fsa_compile.bitmask.bitmask_shape, [2, 257], 0),
+    "apply_bitmask": (fsa_compile.bitmask.apply_bitmask, [np.zeros((2, 257), np.float32), fsa_compile.bitmask.allocate_bitmask(2, 257)], 0),
+    "child": (ITEMS.child, [0, 66], 0),
+    "find": (ITEMS.find, [[66, 67]], 0),
+    "items.advance": (lambda token: ITEMS.walk().advance(token), [66], 0),
+    "next_node": (lambda token: CONSTRAINT.walk().next_node(token), [122], 0),
+    "advance": (lambda token: CONSTRAINT.walk().advance(token), [122], 0),
+    "canonical advance": (lambda token: fsa_compile.CanonicalWalk(OWN, CANONICAL).advance(token), [300], 0),
+    "outgoing": (CONSTRAINT.outgoing, [1], 0),
+    "row_tokens": (CONSTRAINT.row_tokens, [0], 0),
+    "HostWalk": (fsa_compile.HostWalk, [CONSTRAINT, 5], 0),
+    "CanonicalWalk": (fsa_compile.CanonicalWalk, [OWN, CANONICAL], 0),
+    "canonical after": (CANONICAL.after, [[300]], 0),
+    "is_canonical": (CANONICAL.is_canonical, [[300, 301]], 0),
+    "canonical tables": (fsa_compile.CanonicalTables.load, ["there/is/no/file", TOKENIZER], 0),
+    "key": (fsa_compile.CompileCache.key, [["x"], VOCABULARY], 0),
+    "step": (DFA.step, [1, 97], 0),
+    "run": (DFA.run, [b"a", 1], 0),
+    "accepts": (DFA.accepts, [b"a"], 0),
+    "decode": (VOCABULARY.decode, [[98]], 0),
+    "healed text": (fsa_compile.heal([98], CONSTRAINT, VOCABULARY).text, [[1]], 0),
+    "heal_batch": (fsa_compile.heal_batch, [[[98]]], (CONSTRAINT, VOCABULARY)),
+    "pipeline": (lambda filters, canonical: fsa_compile.TextPipeline(TOKENIZER, filters=filters, canonical=canonical), [(), False], 0),
+    "pipeline.prompt": (lambda prompt: PIPELINE.prompt(prompt, fsa_compile.regex("a")), ["a"], 0),
+    "filters": (lambda filters: fsa_compile.compile_regex("a", VOCABULARY, filters=filters), [()], 0),
+    "extensions": (lambda extensions: fsa_compile.regex("a", extensions=extensions), [None], 0),
+    "starts_text": (lambda starts: fsa_compile.compile_regex("a", VOCABULARY, starts_text=starts), [False], 0),
+    "namespace": (lambda names, code: fsa_compile.parse(int, "5", namespace=names, allow_code=code), [{}, False], 0),
+    "sample": (lambda *given: fsa_compile.inspect.sample(given[0], seed=given[1], max_tokens=given[2], max_depth=given[3]), [CONSTRAINT, 0, 9, 4], 0),
+    "shortest_tokens": (fsa_compile.inspect.shortest_tokens, [CONSTRAINT, None], 0),
+    "indices": (lambda i: fsa_compile.step_matchers([fsa_compile.Matcher(CONSTRAINT, VOCABULARY)], None, fsa_compile.bitmask.allocate_bitmask(2, 257), i), [[1]], 0),
+}  # fmt: skip
+"""Methods and functions that run on the host, their arguments, and arguments behind them that stay."""
+ODD_ON_THE_HOST = (
+    *(x for x in ODD if not isinstance(x, range)), range(3), [1.5], [True], [-1], [2**70], [257], np.array([True]), np.array([1.5]), np.uint8(200), -5, 256,
+    memoryview(b"ab"), {1: 2}, [{}], iter([1]), np.array([1, 2], object),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOST)
+def test_odd_arguments_on_the_host(name):
+    function, arguments, more = HOST[name]
+    function(*arguments, *(more or ())) if "file" not in str(arguments) else None
+    check(name, lambda *given: function(*given, *(more or ())), arguments, {}, ODD_ON_THE_HOST, 1)
+
+
+def test_what_is_nearly_a_token_is_none():
+    """Numbers were cut, texts read: an item, or a token, that was never asked for."""
+    for near in (66.5, "66", np.float32(66), True, [66], None, b"B"):
+        for call in (lambda x: ITEMS.find([x, 67]), lambda x: ITEMS.walk().advance(x), lambda x: CONSTRAINT.walk().next_node(x)):
+            with pytest.raises(fsa_compile.ConstraintError, match="whole number"):
+                call(near)
+
+
+@pytest.mark.parametrize("value", ["no", 0, None, 1.0, [], np.zeros(2)])
+def test_flags_of_the_compiling_half_are_truth_values(value):
+    """A text such as "no" counted as true."""
+    tokenizer, pattern = TOKENIZER, fsa_compile.regex("a")
+    calls = {
+        "starts_text": lambda: fsa_compile.compile_regex("a", VOCABULARY, starts_text=value),
+        "allow_code": lambda: fsa_compile.parse(int, "5", allow_code=value),
+        "ignore_case": lambda: fsa_compile.filters.forbid("a", ignore_case=value),
+        "allow_empty": lambda: fsa_compile.extensions.substring_of("a", allow_empty=value),
+        "canonical": lambda: fsa_compile.heal("a", pattern, tokenizer, canonical=value),
+        "strict": lambda: fsa_compile.compile_response(VOCABULARY, protocol="qwen3", strict=value),
+        "parallel_tool_calls": lambda: fsa_compile.compile_response(VOCABULARY, protocol="qwen3", parallel_tool_calls=value),
+        "add_generation_prompt": lambda: fsa_compile.chat_prompt(
+            [{"role": "user", "content": "a"}], tokenizer, template="gemma", add_generation_prompt=value
+        ),
+        "terminate_without_stop_token": lambda: fsa_compile.Matcher(CONSTRAINT, VOCABULARY, terminate_without_stop_token=value),
+        "replace": lambda: fsa_compile.Registry("there").save("a", CONSTRAINT, replace=value),
+    }
+    for name, call in calls.items():
+        with pytest.raises(fsa_compile.ConstraintError, match=f"{name} is "):
+            call()

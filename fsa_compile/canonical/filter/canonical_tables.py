@@ -29,8 +29,8 @@ from fsa_compile.canonical.filter.filter_trim import trimmed
 from fsa_compile.canonical.filter.piece_filter import PieceFilter
 from fsa_compile.canonical.filter.state_table import BLOCK, FilterTable, filter_table
 from fsa_compile.canonical.filter.token_filter import NONE, START, SplitterFilter, TokenFilter
-from fsa_compile.errors import ArtifactError, CallError, TokenizerError, is_whole, naming, shown
-from fsa_compile.inputs.files import open_regular, replacing
+from fsa_compile.errors import ArtifactError, CallError, TokenizerError, is_whole, listed, naming, shown
+from fsa_compile.inputs.files import checked_path, open_regular, replacing
 from fsa_compile.tokenizers.load import load_tokenizer
 from fsa_compile.tokenizers.tokenizer import Tokenizer
 from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -107,6 +107,7 @@ class CanonicalTables:
         Raises:
           TokenizerError: an id is out of range.
         """
+        tokens = listed(tokens, "the list of tokens")
         self._check_ids(tokens)
         return self._is_normal(tokens) and self.filter.accepts(tokens)
 
@@ -124,8 +125,9 @@ class CanonicalTables:
         Raises:
           TokenizerError: the tokens are not the encoder's own for their text, so that nothing behind them could be.
         """
+        prompt = listed(prompt, "the prompt")
         self._check_ids(prompt)
-        if not len(prompt):
+        if not prompt:
             return START, -1
         length, state, last = np.diff(self.packed[1]), START, -1
         special = [place for place, token in enumerate(prompt) if not length[token]]
@@ -193,7 +195,7 @@ class CanonicalTables:
         Raises:
           OSError: the file cannot be written.
         """
-        with replacing(Path(path)) as file:
+        with replacing(checked_path(path, ArtifactError)) as file:
             np.savez(file, allow_pickle=False, **_arrays(self))
 
     @classmethod
@@ -203,7 +205,10 @@ class CanonicalTables:
         Raises:
           ArtifactError: what is wrong with the file, or that it belongs to another vocabulary.
         """
-        vocabulary = vocabulary if isinstance(vocabulary, Vocabulary) else vocabulary.vocabulary
+        vocabulary = getattr(vocabulary, "vocabulary", vocabulary)
+        if not isinstance(vocabulary, Vocabulary):
+            raise ArtifactError(f"the vocabulary is {shown(vocabulary)}", fix="Give the tokenizer.")
+        path = checked_path(path, ArtifactError)
         try:
             with open_regular(path) as file, np.load(file, allow_pickle=False) as members:
                 tables = _from_arrays({name: members[name] for name in members.files}, vocabulary)
