@@ -99,6 +99,10 @@ def check_function(value: Any, name: str, fix: str) -> None:
         raise DecodeError(f"{name} is {shown(value)}, which cannot be called", fix=fix)
 
 
+MOST_LOGITS = 1 << 22
+"""Most logits of a model, as many as a vocabulary may have ids."""
+
+
 def no_numbers(where: str) -> DecodeError:
     """The error of a model whose logits are all NaN (or -inf) at a place: no probability can be computed from them."""
     fix = "Check its parameters and their dtype: float16 overflows where bfloat16 and float32 do not."

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fsa_compile.errors import shown
-from jax_decode.errors import DecodeError, is_whole, named_arguments
+from jax_decode.decoding.requests import check_rows
+from jax_decode.errors import MOST_LOGITS, DecodeError, is_whole, named_arguments
 from jax_decode.kernels.noise import key_words
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
 from jax_decode.sampling.sampling import sample
@@ -181,8 +182,10 @@ def _check(tables: ConstraintTables, batch_size: int, width: int, sampler: Any, 
     if not is_whole(batch_size, 1, _MOST) or not is_whole(repeats, 1, _MOST):
         what = f"a step is not measured with batch_size={shown(batch_size)}, repeats={shown(repeats)}"
         raise DecodeError(what, fix=f"Give whole numbers from 1 to {_MOST:,}.")
-    if not is_whole(width, 0):
-        raise DecodeError(f"logits_width is {shown(width)}", fix="Give the number of logits of the model, or leave it out.")
+    if not is_whole(width, 0, MOST_LOGITS):
+        fix = f"Give the number of logits of the model, at most {MOST_LOGITS:,}, or leave it out."
+        raise DecodeError(f"logits_width is {shown(width)}", fix=fix)
+    check_rows(batch_size, width)
     if width < tables.vocab_size:
         fix = "Give the number of logits of the model."
         raise DecodeError(f"{width:,} logits are fewer than the vocabulary's {tables.vocab_size:,} ids", fix=fix)

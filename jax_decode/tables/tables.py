@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fsa_compile.artifact.arrays import ARC_BURST
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.item_trie import CompiledItems
-from jax_decode.errors import DecodeError, is_whole, named_arguments, shown
+from jax_decode.errors import MOST_LOGITS, DecodeError, is_whole, named_arguments, shown
 from jax_decode.kernels.columns import Columns, Shards
 from jax_decode.kernels.placement import with_automatic_axes
 from jax_decode.kernels.row_layout import NO_TOKEN, only_tokens, packed, shards_of, words_for
@@ -531,8 +531,9 @@ def checked_constraints(given: Any, where: str) -> list[CompiledConstraint | Com
 
 def _checked(given: Any, logits_width: int | None) -> list[CompiledConstraint | CompiledItems]:
     constraints = checked_constraints(given, "to_device")
-    if logits_width is not None and not is_whole(logits_width, 1):
-        raise DecodeError(f"logits_width is {shown(logits_width)}", fix="Pass the number of the model's logits.")
+    if logits_width is not None and not is_whole(logits_width, 1, MOST_LOGITS):
+        fix = f"Pass the number of the model's logits, at most {MOST_LOGITS:,}."
+        raise DecodeError(f"logits_width is {shown(logits_width)}", fix=fix)
     if logits_width is not None and logits_width < constraints[0].vocab_size:
         raise DecodeError(
             f"the model's {logits_width:,} logits are fewer than the vocabulary's {constraints[0].vocab_size:,} ids",

@@ -92,6 +92,8 @@ MISTAKES = {
     "no tables to report on": (lambda: jax_decode.step_report(None), "to_device"),
     "no batch to report on": (lambda: jax_decode.step_report(TABLES, batch_size=1.5), "batch_size=1.5"),
     "no width to report on": (lambda: jax_decode.step_report(TABLES, logits_width="9"), "logits_width is '9'"),
+    "a width beyond any": (lambda: jax_decode.step_report(TABLES, logits_width=2**31 - 1), "at most 4,194,304"),
+    "more logits than memory": (lambda: jax_decode.step_report(TABLES, batch_size=1 << 16, logits_width=1 << 22), "and the devices have"),
     "no tokens of logits": (lambda: jax_decode.token_logprobs(LOGITS[:, None], None, TABLES), "tokens are no whole numbers"),
     "constraints of other rows": (lambda: jax_decode.token_logprobs(LOGITS[:, None], TOKENS[:, None], TABLES, which=[0, 0, 0]), r"which has shape \(3,\)"),
     "fractions as constraints": (lambda: jax_decode.token_logprobs(LOGITS[:, None], TOKENS[:, None], TABLES, which=[0.5, 0]), "which are no whole"),
