@@ -63,8 +63,8 @@ def indented(network: Network, grammar: Grammar, limits: CompileLimits, deadline
     assert network.blocks is not None
     newline = network.blocks[0]
     columns = _column_terminals(network.lexicon, newline, grammar.indentation, grammar)
-    last = _last_terminals(network.lexicon, newline)
-    frames = _Levels(network, columns, last, limits, deadline).frames()
+    last, blank = _last_terminals(network.lexicon, newline, columns)
+    frames = _Levels(network, columns, last, blank, limits, deadline).frames()
     ignore, in_brackets = _ignored(network, newline)
     frames, inside = _brackets(frames, network.lexicon.terminals, set(grammar.one_line))
     return dataclasses.replace(network, frames=frames, ignore=ignore, inside=inside, in_brackets=in_brackets)
@@ -115,25 +115,31 @@ def _by_continuation(automaton: Automaton) -> Iterator[tuple[int, Automaton]]:
         yield symbols, Automaton(automaton.arcs, [final and further[q] == symbols for q, final in enumerate(automaton.final)])
 
 
-def _last_terminals(lexicon: Lexicon, newline: int) -> list[int]:
-    """Numbers of terminals for a last line that is a newline but for its end, such as a comment, and is none without it."""
+def _last_terminals(lexicon: Lexicon, newline: int, columns: list[int]) -> tuple[list[int], bool]:
+    """Numbers of terminals for a last line that is a newline but for its end, such as a comment, and is none without it.
+
+    Also whether the last line may be blank, as it may where a newline must stand at the end of the text (`\\Z`). There are
+    terminals for that, too, but for the spaces of a column.
+    """
     base, end = lexicon.terminals[newline], 1 << lexicon.num_classes
-    line = lexicon.class_set(1 << ord("\n"))
-    out = []
-    for one in base.ends or [End(base.automaton, 0)]:
-        if one.guard & end or (one.look and not one.look.before(HOLDS) & end):
-            continue
+    line, starts = lexicon.class_set(1 << ord("\n")), union(first_symbols(t.automaton.arcs[:1]) for t in lexicon.terminals)
+    last = [one for one in base.ends or [End(base.automaton, 0)] if not one.guard & end]
+    last = [one for one in last if not one.look or one.look.before(HOLDS) & end]
+    blank = any(not starts & ~one.guard and not one.look for one in last)
+    out, known = list[int](), [lexicon.terminals[t].automaton for t in columns] if blank else [base.automaton]
+    for one in last:
         arcs, final = one.automaton
-        ends = [any(symbols & line and final[q] for symbols, q in some) for some in arcs]
+        ends = [(blank and final[q]) or any(symbols & line and final[t] for symbols, t in some) for q, some in enumerate(arcs)]
         moved = [[(symbols, q + 1) for symbols, q in some] for some in arcs]
-        automaton = difference(Automaton([moved[0], *moved], [False, *ends]), [base.automaton])[0]
+        automaton = difference(Automaton([moved[0], *moved], [False, *ends]), known)[0]
         if any(automaton.final):
+            known += [automaton] * blank
             out.append(len(lexicon.terminals))
             key, name = ("last line", len(out), base.key), f"{base.name} without its end"
-            last = Terminal(name, base.priority + 1, False, key, base.start, base.end, automaton, False, begin=base.begin)
-            last.ends.append(End(automaton, end - 1))
-            lexicon.terminals.append(last)
-    return out
+            terminal = Terminal(name, base.priority + 1, False, key, base.start, base.end, automaton, False, begin=base.begin)
+            terminal.ends.append(End(automaton, end - 1))
+            lexicon.terminals.append(terminal)
+    return out, blank
 
 
 def _with_column(base: Automaton, space: int, line: int, column: int) -> Automaton:
@@ -154,12 +160,14 @@ def _with_column(base: Automaton, space: int, line: int, column: int) -> Automat
 class _Levels:
     """Frames multiplied with levels."""
 
-    def __init__(self, network: Network, columns: list[int], last: list[int], limits: CompileLimits, deadline: Deadline) -> None:
+    def __init__(
+        self, network: Network, columns: list[int], last: list[int], blank: bool, limits: CompileLimits, deadline: Deadline
+    ) -> None:
         assert network.blocks is not None
         self.network, self.columns, self.last = network, columns, last
         looks_back = network.lexicon.terminals[network.blocks[0]].begin >= 0
         # Where nothing stands for the last line's end, nothing would read its condition on the text before it.
-        self.missing: list[int | None] = [*last] if looks_back else [None, *last]
+        self.missing: list[int | None] = [*last, *columns[1:] * blank] if looks_back else [None, *last, *columns[1:] * blank]
         self.limits, self.deadline = limits, deadline
         self.newline, self.indent, self.dedent = network.blocks
         self.deep = self._deep()

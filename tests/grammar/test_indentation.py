@@ -316,3 +316,40 @@ def test_a_line_end_that_looks_back_is_not_missing(newline: str) -> None:
         assert ours or not text.endswith("\n") or text[:1] == " " or not parses(judge.parse, text), text
         both[ours] += 1
     assert min(both.values()) > 10
+
+
+def test_a_last_line_may_be_blank_where_a_newline_says_so(tally):
+    """`\\Z` lets the text end with any spaces, be they a column or not; masks lead to what is read."""
+    plain = r"""
+start: (_NL | item)*
+item: NAME ("(" NAME* ")")? _NL [_INDENT item+ _DEDENT]
+NAME: /a+/
+_NL: /(#b*)?\n([ \t]*(#b*)?\n)* *(?![#\t])/
+%ignore " "
+%ignore "\n"
+%declare _INDENT _DEDENT
+%indent 2 2
+"""
+    blank = plain.replace(r" *(?![#\t])/", r"( *(?![#\t])|[ \t]+\Z)/")
+    assert blank != plain
+    before, after = (machine_of(parse_lark(grammar, mode="longest")) for grammar in (plain, blank))
+    assert after.deterministic
+    parts = ["a", "a", "\n", "\n", "\n  ", "\n    ", " ", "  ", "\t", "#b", "(", ")"]
+    for rng in tally.cases(400, least=0):
+        text = "".join(rng.choices(parts, k=rng.randint(1, 9))) + rng.choice(["", "\n", "\n ", "\n      ", "\n\t"])
+        ours = after.accepts(text.encode())
+        assert ours == before.accepts(re.sub(r"\n[ \t]*\Z", "\n", text).encode()), text
+        last = text.rpartition("\n")[2]
+        tally.update(["checks", f"{ours}, blank {last.isspace()}"])
+    assert min(tally[f"{ours}, blank {last}"] for ours in (True, False) for last in (True, False)) > 20
+    vocabulary = Vocabulary.from_tokens([b"", *(bytes([b]) for b in range(256)), b"\n   ", b" \t"], stop_ids=[0])
+    constraint = compile_grammar(blank, vocabulary)
+    for text in (b"a\n  a\n   ", b"a(\n \t", b"a\n\t", b"\n    ", b"a\n  a\n      "):
+        walk, here = constraint.walk(), {after.initial}
+        for byte in text:
+            wanted = [after.may_end(here), *(bool(after.run(piece, here)) for piece in vocabulary.tokens[1:])]
+            assert walk.allowed()[: len(wanted)].tolist() == wanted, walk
+            here = after.run([byte], here)
+            if not here:
+                break
+            walk.advance(byte + 1)
