@@ -7,6 +7,7 @@ the grammar refuses is counted.
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import re
 import shutil
@@ -179,6 +180,17 @@ def test_keywords_are_no_names(name, exhaustive):
     for _ in range(10_000 if exhaustive else 250):
         text = with_keyword(draw, draw.choice([text for text in PROGRAMS[name][0] if re.search("[A-Za-z]", text)]), words)
         assert judge(text) or not accepts(name, text), text
+
+
+def test_words_of_joins_are_those_of_sqlite():
+    """All sequences of up to three; what is left out has NATURAL behind other words, or three words with it."""
+    words = ["", "left", "right", "full", "outer", "inner", "cross", "natural"]
+    for kinds in itertools.combinations_with_replacement(words, 3):
+        for kind in itertools.permutations(kinds):
+            for end in ("", " ON 1"):
+                text = f"SELECT a FROM t {' '.join(filter(None, kind))} JOIN u{end}"
+                taken, left_out = accepts("sql", text), "natural" in kind
+                assert judges.sqlite_reads(text) if taken else left_out or not judges.sqlite_reads(text), text
 
 
 def test_what_follows_less_and_greater_typescript_reads_too():

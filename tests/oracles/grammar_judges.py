@@ -29,7 +29,7 @@ _XML_NAME = r"[A-Za-z_][A-Za-z0-9_.\-]*"
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.S)
 _JSON_NUMBER = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?(?:[eE][+-]?([0-9]+))?")
 _SQLITE_SYNTAX = re.compile(
-    r"syntax error|incomplete input|unrecognized token|null character|one statement|no statement|must not"
+    r"syntax error|incomplete input|unrecognized token|null character|one statement|no statement|must not|unknown (?:table option|join type)"
 )
 
 
