@@ -183,9 +183,11 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'struct s { union { int i; float f; }; ; const enum { A } k; struct { int x; } y; };\nstruct s z = {}, *w = &(struct s){};',
         '// the \\n of a line\nvoid f(int a) { if (a) for (;;) if (a - 1) a++; else break; while (a) if (a) if (a) a--; do if (a) a--; else a++; while (a); }',
         'int a = sizeof(int) + +b - -c, d = e+++f---g;',
+        'int static const a; void static f(int register b) { long extern unsigned int c; } struct s inline static *const g(void) { }',
         ),
         (
-        'int', 'int;', 'int x', 'x;', 'int *p = &&x;', 'int x = ;', 'int f( { }', 'int f(void) { return 0 }', 'int f(void) { if (1) }', 'int f(void) { else ; }',
+        'int', 'int;', 'int x', 'x;', 'int *p = &&x;', 'int static a, static b;', 'static int static a;', 'long static int extern a;', 'struct s { int static a; };', 'int a = sizeof(int static);',
+        'void f(register int register a) { }', 'unsigned static float a;', 'int x = ;', 'int f( { }', 'int f(void) { return 0 }', 'int f(void) { if (1) }', 'int f(void) { else ; }',
         'int f(void) { int x = 08; }', 'int a[3] = {1,,2};', 'struct s { int };',
         'enum e { };', 'int f(int a, ...,) {}', 'int f(void) { x = "a; }', 'int f(void) { case: ; }', 'int f(void) { do x; }', 'int f(void) { int int = 3; }',
         'int f(void) { a ? b; }', 'int *;x', 'int f(void) { sizeof; }', 'int f(void) { ++(int)a; }', 'int f(void) { a.1; }', 'int f(void) { x = \'\'; }',

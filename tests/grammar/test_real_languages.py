@@ -36,7 +36,7 @@ JUDGES: dict[str, Callable[[str], bool]] = {
 MISSED = {"c": 0.04, "go": 0.05, "javascript": 0.25, "regex": 0.02, "sql": 0.12, "typescript": 0.3, "xml": 0.005}
 """The most changed texts that the judge takes and the grammar leaves out, of those that the judge takes."""
 LEFT_OUT: dict[str, tuple[str, ...]] = {
-    "c": ("int static x;", "struct s { int; int a; };", "void f(void) { a > b = c; }", "typedef int t;", "void f(void) { if (1) if (2) ; else ; else ; }"),
+    "c": ("struct s { int; int a; };", "void f(void) { a > b = c; }", "typedef int t;", "void f(void) { if (1) if (2) ; else ; else ; }"),
     "go": (
         "package a\nfunc f() { 4 := 8 }", "package a\ntype T struct { x [n + 1]\n}", "package a\n\t//line a.go:1\n",
         "package a\nvar ªº int", "package a\nvar x = 1 // end",
