@@ -70,6 +70,7 @@ SHORT = (
     "f(\\\n a \\\n , b)\n", "a \\\n  .b \\\n  [c] \\\n  = d\n", "with a \\\n  as b: c\n",
     "del (a, [b.c]), d[0],\n", "for a \\\n  in b: c\n", "x = b'a' \\\n  b'b'\n", "with (a as b, c): pass\n",
     "a\n  ", "if a:\n    b\n         ", "if a:\n    b\n  # c", "a\n \t", "a  # b\n    \n ",
+    "from ... import a\nfrom ...b import c\nfrom .....d import e\n",
     "f'{a.b}{c[1]}{d(e, -1)!r:>{f}}'\n", "f(\n f\"{', '.join(a)}\", f'{a[1:]} {b+1}{{' \n)\n", 'f"""{a.b}\n"d" {e=:x}"""\n',
     "".join(f"{'    ' * k}if a{k}:\n" for k in range(8)) + "    " * 8 + "b\nc\n",
 )  # fmt: skip
@@ -161,7 +162,7 @@ def test_the_shared_programs(data_dir, exhaustive):
              "def f(*, **a): pass\n", "def f(/, a): pass\n", "def f(*, /, a): pass\n", "def f(a, /, b, /): pass\n", "def f(a=1, /, b): pass\n", "(*a) = b\n",
              "(a, b()) = c\n", "for a() in b: pass\n", "a \\\n", "a + \\\n\n    b\n", "a + \\ \n b\n", "'a' \\\n", "  # a\n  b\n", "   \n b\n", "b'é'\n", "b'' 'a'\n",
              "f'{a b}'\n", "f'{}'\n", "f'{a.if}'\n", "f'{a('b')}'\n", "f'{a[]}'\n", "f(f'{a\n}')\n", "f(f'{a(\nb)}')\n", "f'{a!x}'\n", "f'{a!r }'\n", "f'{1.a}'\n", "f'{a}}'\n", "f'{a(b,)!}'\n",
-             "if a:\n    b\n      # c\n   d\n", "if a:\n    ", "a\n    \tb", "f(a\n  ", "try:\n    a\n    "],
+             "if a:\n    b\n      # c\n   d\n", "if a:\n    ", "a\n    \tb", "f(a\n  ", "try:\n    a\n    ", "x = 1.real\n", "x = 1.5.5\n", "x = 1..5\n", "x = 0x1.5\n", "x = 0_0.real\n", "from a... import b\n"],
 )  # fmt: skip
 def test_what_is_no_python_is_refused(text):
     assert not parses(text)
@@ -173,7 +174,7 @@ LEFT_OUT = (
     "match a:\n    case 1 + 2j: b\n", "match a:\n    case f'b': c\n", "match a:\n    case b(_=c): d\n",
     "f'{ {a} }'\n", "f'{a or {}}'\n", "f'{(lambda: a)}'\n", "f'{(yield)}'\n", "f'{(a := b)}'\n", "f'{f\"a\"}'\n", "f'{[a for b.c in d]}'\n",
     "f'''{a\n}'''\n", "f'''{(a\n)}'''\n", "f'{a:\">3}'\n", "f'\\{a}'\n", "(a): b = c\n",
-    "".join(f"{'    ' * k}if a{k}:\n" for k in range(9)) + "    " * 9 + "b\n", "1if a else b\n",
+    "".join(f"{'    ' * k}if a{k}:\n" for k in range(9)) + "    " * 9 + "b\n", "1if a else b\n", "x = 1.5.real\n", "from ... . import a\n",
 )  # fmt: skip
 """What the grammar's comment says is left out, by example."""
 
