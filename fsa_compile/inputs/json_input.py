@@ -70,18 +70,6 @@ def parse_json(
     return check_json(value, limits, problem, pointer=pointer, what=what)
 
 
-def read_value(text: str) -> Any:
-    """What a JSON text says, with Python's numbers; raises ValueError for no JSON, and for a number that no float holds."""
-    return json.loads(text, parse_float=_finite, parse_constant=_no_constant)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"no float holds {text:.40}")
-    return value
-
-
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 

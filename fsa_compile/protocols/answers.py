@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsa_compile.errors import named_fields
 from fsa_compile.formats.grammar_constraints import grammar_format
 from fsa_compile.formats.tree import Format, Json, Words
-from fsa_compile.inputs.json_input import read_value
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.languages.constructors import regex
 from fsa_compile.languages.language import Language
@@ -65,6 +65,6 @@ def answer_of(response: Any) -> Answer:
 
 def _json(text: str) -> Any:
     try:
-        return read_value(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise TypeTextError(f"the answer is no JSON ({error})", place="response") from None

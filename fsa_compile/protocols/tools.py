@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fsa_compile.call_syntax.syntax import CallSyntax
 from fsa_compile.formats.request import FormatError, child, members, text
-from fsa_compile.inputs.json_input import read_value
 from fsa_compile.protocols.protocol import Builtin, Protocol
 from fsa_compile.protocols.tool_schemas import enforced
 from fsa_compile.python_types import TypeTextError
@@ -52,7 +52,7 @@ class Tool:
         if self.shape is not None:
             return dict(read_json(self.shape, arguments).arguments)
         try:
-            found = read_value(arguments)
+            found = json.loads(arguments)
         except (ValueError, RecursionError) as error:
             raise TypeTextError(f"the arguments are no JSON ({error})", place=self.name) from None
         return dict(found)
