@@ -1,4 +1,4 @@
-"""A few rows of a batch at a time: for a CPU, whose caches hold their logits from one pass to the next."""
+"""A few rows of a batch, or planes of their logits, at a time: for a CPU, whose caches hold them from one pass to the next."""
 
 from __future__ import annotations
 
