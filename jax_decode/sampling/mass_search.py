@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels.column_tops import from_order, to_order
-from jax_decode.kernels.planes import LOWEST, NEVER
+from jax_decode.kernels.planes import LOWEST, NEVER, cut
 from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.vocabulary_shards import Part
 
@@ -22,7 +22,8 @@ FEW = 64
 TILES = 8
 """Pieces that a sum is added up in."""
 _FAR = -1e30
-_TURNS, _GUESSES = 8, 24
+_TURNS, _GUESSES, _ROUGHLY = 8, 24, 24
+_HALVES = 4
 """Guesses before all others go half way, and before every second one goes to the next token below: where many are equal."""
 _BESIDE = 1 / 64
 _SUM_ERROR = 4e-6
@@ -37,13 +38,14 @@ class ByLogit(NamedTuple):
     over: `over(function, combine, *rows)` combines what a function says of every plane's tokens, [B, W] or in tiles; the
     function takes scaled logits, -inf where not allowed, their exponentials relative to `base` float32[B], and the numbers of
     rows float32[B] in a shape that broadcasts. listed: scaled logits of the candidates, [B, M]; part: of the vocabulary, see
-    `Allowed`.
+    `Allowed`; each: how many tokens each one stands for, but for those listed.
     """
 
     over: Over
     listed: jax.Array
     base: jax.Array
     part: Part | None
+    each: float = 1.0
 
     def mass(self, low: jax.Array, high: jax.Array) -> jax.Array:
         """Mass of the tokens from `low` up to `high`."""
@@ -52,8 +54,13 @@ class ByLogit(NamedTuple):
 
         ends = from_order(low), from_order(high)
         listed = of(self.listed, jnp.exp(self.listed - self.base[:, None]), *(x[:, None] for x in ends)).sum(1)
-        whole = _row_sums(self.over(of, jnp.add, *ends)) + listed
+        whole = self.each * _row_sums(self.over(of, jnp.add, *ends)) + listed
         return whole if self.part is None else self.part.total(whole)
+
+    def count(self, low: jax.Array) -> jax.Array:
+        """How many of them, without those listed, are not below a place."""
+        count = _row_sums(self.over(lambda y, e, low: jnp.where(y >= low, 1.0, 0.0), jnp.add, from_order(low)))
+        return count if self.part is None else self.part.total(count)
 
     def below(self, high: jax.Array) -> jax.Array:
         """The place of the largest token below `high`."""
@@ -61,6 +68,10 @@ class ByLogit(NamedTuple):
         most = self.over(under, jnp.maximum, end).reshape(len(high), -1).max(1)
         most = jnp.maximum(most, under(self.listed, None, end[:, None]).max(1, initial=NEVER))
         return to_order(most if self.part is None else self.part.largest(most))
+
+    def total(self) -> jax.Array:
+        """Mass of all."""
+        return self.mass(*self.ends())
 
     def ends(self) -> tuple[jax.Array, jax.Array]:
         """Places below and above all. What follows a zero is a normal number: to many devices all smaller ones are zeros."""
@@ -85,19 +96,32 @@ class ByExponential(NamedTuple):
 
     Tokens whose exponentials are equal are one to the search, though their logits may differ.
 
-    exps: float32[B, n, W], relative to the best logit, 0 where not allowed; listed: of the candidates, [B, M].
+    exps: float32[B, V'], relative to the best logit, 0 where not allowed; listed: of the candidates, [B, M]; num_words: W; each:
+    as in `ByLogit`.
     """
 
     exps: jax.Array
     listed: jax.Array
+    num_words: int
+    each: float = 1.0
 
     def mass(self, low: jax.Array, high: jax.Array) -> jax.Array:
         def of(e: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
-            return jnp.where((e >= low) & (e < high), e, 0.0)
+            e = jnp.where(e >= low, e, 0.0)  # one after the other: half the time of both conditions joined
+            return jnp.where(e < high, e, 0.0)
 
-        ends = from_order(low), from_order(high)
-        whole = self._folded(lambda e: of(e, *(x[:, None, None] for x in ends)), jnp.add)
-        return _row_sums(whole) + of(self.listed, *(x[:, None] for x in ends)).sum(1)
+        ends = from_order(low)[:, None], from_order(high)[:, None]
+        return self._sum(lambda e: of(e, *ends))
+
+    def total(self) -> jax.Array:
+        return self._sum(lambda e: e)
+
+    def _sum(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        whole = self.each * lanes_sum(row_lanes(self.exps, function))
+        return whole + lanes_sum(row_lanes(self.listed, function)) if self.listed.shape[1] else whole
+
+    def count(self, low: jax.Array) -> jax.Array:
+        return lanes_sum(row_lanes(self.exps, lambda e: jnp.where(e >= from_order(low)[:, None], 1.0, 0.0)))
 
     def below(self, high: jax.Array) -> jax.Array:
         listed = jnp.where(self.listed < from_order(high)[:, None], self.listed, 0.0)
@@ -105,17 +129,17 @@ class ByExponential(NamedTuple):
 
     def columns_below(self, high: jax.Array) -> jax.Array:
         """The largest exponential of every column below a place, [B, W]; 0 where there is none."""
-        end = from_order(high)[:, None, None]
-        whole = self._folded(lambda e: jnp.where(e < end, e, 0.0), jnp.maximum)
-        parts = jax.lax.optimization_barrier(whole).reshape(len(high), -1, self.exps.shape[2])
-        return functools.reduce(jnp.maximum, jnp.moveaxis(parts, 1, 0))
-
-    def _folded(self, function: Callable[[jax.Array], jax.Array], combine: Callable[..., jax.Array]) -> jax.Array:
-        """What a function makes of exponentials [B, m, 128], combined over pieces of whole planes: a loop that XLA does not hand
-        to a library, for which it would write what the function makes to memory."""
-        n = self.exps.shape[1]
-        pieces = self.exps.reshape(len(self.exps), n if n % TILES else TILES, -1, LANES)
-        return functools.reduce(combine, (function(pieces[:, i]) for i in range(pieces.shape[1])))
+        whole = self.exps.shape[1] // self.num_words * self.num_words
+        planes = self.exps[:, :whole].reshape(len(high), -1, self.num_words)
+        below = jnp.where(planes < from_order(high)[:, None, None], planes, 0.0)
+        # As integers: the compiler hands a maximum of floats to a library, for which it writes them to memory.
+        most = jax.lax.bitcast_convert_type(below, jnp.int32).max(1, initial=0)
+        most = jax.lax.bitcast_convert_type(most, jnp.float32)
+        rest = self.exps[:, whole:]
+        if not rest.shape[1]:
+            return most
+        rest = jnp.maximum(jnp.where(rest < from_order(high)[:, None], rest, 0.0), most[:, : rest.shape[1]])
+        return jnp.concatenate([rest, most[:, rest.shape[1] :]], 1)
 
     def ends(self) -> tuple[jax.Array, jax.Array]:
         rows = (len(self.exps),)
@@ -149,14 +173,37 @@ def _row_sums(columns: jax.Array) -> jax.Array:
     """
 
     def by_tiles(columns: jax.Array) -> jax.Array:
-        sums = jax.lax.optimization_barrier(columns).reshape(len(columns), -1, LANES)
-        while (tiles := sums.shape[1]) > 1:  # few at a time: each is an operation to compile
-            few = next(n for n in range(min(tiles, 2 * TILES), 0, -1) if tiles % n == 0)
-            few = few if few > 1 else tiles
-            sums = functools.reduce(jnp.add, jnp.split(sums, few, 1))
-        return sums[:, 0].sum(1)
+        return _tiles_sum(jax.lax.optimization_barrier(columns).reshape(len(columns), -1, LANES)).sum(1)
 
     return jax.lax.platform_dependent(columns, cpu=by_tiles, default=lambda x: x.reshape(len(x), -1).sum(1))
+
+
+def _tiles_sum(tiles: jax.Array) -> jax.Array:
+    """Of tiles float32[B, n, 128], [B, 128]."""
+    while (count := tiles.shape[1]) > 1:  # few at a time: each is an operation to compile
+        few = next(n for n in range(min(count, 2 * TILES), 0, -1) if count % n == 0)
+        tiles = functools.reduce(jnp.add, jnp.split(tiles, few if few > 1 else count, 1))
+    return tiles[:, 0]
+
+
+def row_lanes(x: jax.Array, function: Callable[[jax.Array], jax.Array] = lambda x: x) -> jax.Array:
+    """What a function makes of numbers [B, V'], added up to [B, 128], for a CPU: a loop that XLA does not hand to a library, for
+    which it would write what the function makes to memory."""
+    size = x.shape[1] // (TILES * LANES) * LANES
+    parts = []
+    if size:
+        whole = functools.reduce(jnp.add, (function(x[:, i * size : (i + 1) * size]) for i in range(TILES)))
+        parts.append(_tiles_sum(jax.lax.optimization_barrier(whole).reshape(len(x), -1, LANES)))
+    if rest := x.shape[1] - TILES * size:
+        last = jnp.pad(function(x[:, TILES * size :]), ((0, 0), (0, -rest % LANES)))
+        parts.append(_tiles_sum(last.reshape(len(x), -1, LANES)))
+    return functools.reduce(jnp.add, parts)
+
+
+def lanes_sum(lanes: jax.Array) -> jax.Array:
+    """Of `row_lanes`, [B], in an order that does not depend on B."""
+    eight = functools.reduce(jnp.add, jnp.split(lanes, LANES // TILES, 1))
+    return functools.reduce(jnp.add, jnp.split(eight, TILES, 1))[:, 0]
 
 
 class Border(NamedTuple):
@@ -226,11 +273,6 @@ class Found(NamedTuple):
     wanted: jax.Array
 
 
-def total(tokens: Tokens) -> jax.Array:
-    """Mass of all tokens."""
-    return tokens.mass(*tokens.ends())
-
-
 def search(tokens: Tokens, total: jax.Array, p: jax.Array, done: jax.Array, guesses: list[jax.Array]) -> Found:
     """Two thresholds with at most `FEW` tokens between them, or tokens of one place alone.
 
@@ -263,13 +305,14 @@ def narrowed(
 
     def settled(border: Border) -> jax.Array:
         """Rows of whose logits between the two thresholds few are left: each has at least the mass of one at `low`."""
-        few = border.between + border.error < FEW * tokens.weight(border.low)
+        few = border.between + border.error < FEW * tokens.each * tokens.weight(border.low)
         return (border.high - border.low == 1) | few | done
 
     def another(carry: tuple[jax.Array, Border]) -> tuple[jax.Array, Border]:
         count, border = carry
         beside = jnp.where(count % 2 == 0, -_BESIDE, _BESIDE)
-        place = jnp.where(count < _TURNS, border.guess(tokens, beside), border.middle(tokens))
+        halves = count < _HALVES if roughly else count >= _TURNS
+        place = jnp.where(halves, border.middle(tokens), border.guess(tokens, beside))
         to_token = jnp.bool_(False) if roughly else (count >= _GUESSES) & (count % 2 == 0)
         if not roughly:
             below = functools.partial(tokens.below, border.high)
@@ -291,6 +334,6 @@ def narrowed(
         return count, border.packed
 
     def goes_on(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return ~settled(Border.unpacked(carry[1])).all() & (~jnp.bool_(roughly) | (carry[0] < _GUESSES))
+        return ~settled(Border.unpacked(carry[1])).all() & (~jnp.bool_(roughly) | (carry[0] < _ROUGHLY))
 
     return Border.unpacked(jax.lax.while_loop(goes_on, another_packed, (jnp.int32(0), border.packed))[1])

@@ -11,13 +11,15 @@ import jax.numpy as jnp
 
 from jax_decode.kernels.blocks import over_planes
 from jax_decode.kernels.planes import NEVER, clean, cut, finite, scaled
+from jax_decode.sampling.mass_search import row_lanes
 
 
 class CutInMemory(NamedTuple):
     """How a row's threshold is found where its numbers are in memory.
 
-    threshold: function of a block: clean logits [n, V'], words, inverse temperature, exponentials [n, planes, W] of scaled logits
-    relative to `best`, 0 where not allowed, `best` and `rows`; returns float32[n]. best: the best scaled logit of every row,
+    threshold: function of a block: clean logits [n, V'], words, inverse temperature, exponentials [n, n'] of scaled logits relative
+    to `best`, 0 where not allowed, as of `masked`, `best` and
+    `rows`; returns float32[n]. best: the best scaled logit of every row,
     float32[B]; rows: a tree of arrays with one row each.
     """
 
@@ -71,12 +73,13 @@ def _sums(
         e = jnp.exp(x)
         if threshold is not None:  # the sign tells what passes; by a division, which the compiler does not work out for every sum
             e = e / jnp.where(x >= threshold[:, None], -1.0, 1.0)
-        sums = {"allowed": cut(jnp.abs(e), own, num_words, 0.0)}
+        inside = list(cut(e, own, num_words, 0.0))
+        sums = {"allowed": functools.reduce(lambda total, e: total + jnp.abs(e), inside, kept["allowed"])}
         if "raw" in kept:
-            sums["raw"] = cut(jnp.abs(e), None, num_words, 0.0)
+            sums["raw"] = functools.reduce(jnp.add, cut(jnp.abs(e), None, num_words, 0.0), kept["raw"])
         if "drawn" in kept:
-            sums["drawn"] = cut(jnp.maximum(-e, 0.0), own, num_words, 0.0)
-        return {name: functools.reduce(jnp.add, every, kept[name]) for name, every in sums.items()}
+            sums["drawn"] = functools.reduce(lambda total, e: total - jnp.minimum(e, 0.0), inside, kept["drawn"])
+        return sums
 
     names = ["allowed", *(["raw"] if words is not None and with_raw else []), *([] if threshold is None else ["drawn"])]
     return another, dict.fromkeys(names, 0.0)
@@ -91,31 +94,31 @@ def cut_and_sums_of_rows(
     cut_off: CutInMemory,
 ) -> dict[str, jax.Array]:
     """`sums_of_rows`, and the threshold, float32[n]: all that a search for it reads is in memory."""
-    x, base = jax.lax.optimization_barrier(clean(logits)), finite(cut_off.best)[:, None]
-    e = jax.lax.optimization_barrier(jnp.exp(x if inverse is not None else x - base))
-    kept = {"allowed": _added(cut(e, words, num_words, 0.0))}
-    if words is not None and with_raw:
-        kept["raw"] = _added(cut(e, None, num_words, 0.0))
-    y, z = x, e
+    base = finite(cut_off.best)[:, None]
+    x = y = jax.lax.optimization_barrier(clean(logits))
     if inverse is not None:
-        y = scaled(x, inverse)
-        y, z = jax.lax.optimization_barrier((y, jnp.exp(y - base)))
-    exps = in_planes(z, words, num_words)
+        e = jax.lax.optimization_barrier(jnp.exp(x))
+        kept = {"allowed": row_lanes(masked(e, words, num_words)), "raw": row_lanes(e)}
+        y = jax.lax.optimization_barrier(scaled(x, inverse))
+    e = jax.lax.optimization_barrier(jnp.exp(y - base))
+    exps = masked(e, words, num_words)
+    if inverse is None:
+        kept = {"allowed": row_lanes(exps), "raw": row_lanes(e)}
+    if words is None or not with_raw:
+        del kept["raw"]
     kept["threshold"] = cut_off.threshold(x, words, inverse, exps, cut_off.best, cut_off.rows)
-    kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, exps.reshape(len(y), -1), None, num_words))
+    if inverse is None:
+        y = logits.astype(jnp.float32)  # read again where it lies: where it is not clean, its exponential is 0 or it passes
+    kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, exps, None, num_words))
     return kept
 
 
-def in_planes(e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
-    """Numbers [n, V'] in memory as planes [n, planes, W], 0 where not allowed."""
-    count = -(-e.shape[1] // num_words)
+def masked(e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
+    """Numbers [n, V'] in memory, 0 where not allowed: whole planes of them, [n, planes * W]."""
     if words is None:
-        whole = e.shape[1] // num_words * num_words
-        planes = [e[:, :whole], *cut(e[:, whole:], None, num_words, 0.0)]
-    else:
-        planes = list(cut(e, words, num_words, 0.0))
-    out = jnp.concatenate(planes, 1)  # rather than padded: that would ask of every number whether it is inside
-    return jax.lax.optimization_barrier(out).reshape(len(e), count, num_words)
+        return e
+    out = jnp.concatenate(list(cut(e, words, num_words, 0.0)), 1)  # not padded: that would ask of every number if it is inside
+    return jax.lax.optimization_barrier(out)
 
 
 def _added(values: Iterable[jax.Array]) -> jax.Array:
@@ -124,6 +127,9 @@ def _added(values: Iterable[jax.Array]) -> jax.Array:
 
 def _from(threshold: jax.Array, x: jax.Array, e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
     """Sums over columns of numbers `e` where the allowed `x` are not below the threshold."""
+    if e.shape != x.shape:  # in two loops: numbers of two widths are read together by one that is not vectorised
+        z = jax.lax.optimization_barrier(jnp.where(x >= threshold[:, None], e[:, : x.shape[1]], 0.0))
+        return _added(cut(z, None, num_words, 0.0))
     beside = zip(cut(x, words, num_words, NEVER), cut(e, None, num_words, 0.0))
     return _added(jnp.where(y >= threshold[:, None], z, 0.0) for y, z in beside)
 

@@ -23,6 +23,7 @@ from jax_decode.sampling.choices import (
     best_of_columns,
     column_best_logits,
     largest,
+    largest_columns,
     listed_logits,
     scaled_planes,
 )
@@ -37,13 +38,13 @@ from jax_decode.sampling.mass_search import (
     narrowed,
     search,
     start,
-    total,
 )
-from jax_decode.sampling.row_sums import CutInMemory, in_planes
+from jax_decode.sampling.row_sums import CutInMemory, masked
 from jax_decode.sampling.summary import Noise, Rows, Summary, in_memory
 
 _COLLISIONS = 1.5
 """Times the best of some columns that the largest few tokens may have in mass, where columns hold two of them."""
+_DEVIATIONS = 2
 _SHARE, _LEAST_SAMPLED = 16, 512
 """Of all columns about one in so many is a sample, where there are at least so many."""
 
@@ -62,11 +63,11 @@ def mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) ->
         base, own = finite(best), allowed._replace(logits=logits, words=words)
         tokens = ByLogit(_over_scaled(own, inverse, base), listed, base, own.part)
 
-        def among(sample: Allowed) -> Tokens:
-            return ByLogit(_over_tiles(sample, inverse, base), jnp.zeros((len(base), 0)), base, own.part)
+        def among(sample: Allowed, besides: jax.Array, each: float) -> Tokens:
+            return ByLogit(_over_tiles(sample, inverse, base), besides, base, own.part, each)
 
-        guesses = _guesses(own, among, p, top, best)
-        found = search(tokens, total(tokens), p, (best == NEVER) | (p >= 1), guesses)
+        guesses = _guesses(own, among, inverse, p, top, best)
+        found = search(tokens, tokens.total(), p, (best == NEVER) | (p >= 1), guesses)
         low, high = from_order(found.low), from_order(found.high)
         y = best_of_columns(own, inverse, FEW, high)
         return jnp.maximum(_border_within(found, jnp.where(y >= low[:, None], y, NEVER), base), low)
@@ -114,11 +115,12 @@ def _cut_off(
 ) -> CutInMemory:
     """How a CPU finds thresholds; `top`, `listed`, `best`: of `column_best_logits`, `listed_logits` and `best_of`."""
     base = finite(best)
-    of_best, column = jax.lax.top_k(top, min(FEW, top.shape[1]))
+    of_best, column = largest_columns(top, min(FEW, top.shape[1]))
     few = _Few(column, jnp.exp(of_best - base[:, None]).sum(1) + jnp.exp(listed - base[:, None]).sum(1))
 
-    def among(sample: Allowed) -> Tokens:
-        return ByExponential(_exponentials(sample, inverse, base), jnp.zeros((len(base), 0)))
+    def among(sample: Allowed, besides: jax.Array, each: float) -> Tokens:
+        exps = _exponentials(sample, inverse, base)
+        return ByExponential(exps, jnp.exp(besides - base[:, None]), sample.num_words, each)
 
     def threshold(
         logits: jax.Array, words: jax.Array | None, inverse: jax.Array | None, exps: jax.Array, best: jax.Array, rows: Any
@@ -127,7 +129,7 @@ def _cut_off(
         return _threshold_in_memory(own, inverse, p, exps, best, *rows)
 
     # Of all rows at once: a loop over as few numbers would mostly begin and end operations.
-    guesses = _guesses(allowed, among, p, top, best, few.mass)
+    guesses = _guesses(allowed, among, inverse, p, top, best, few.mass)
     return CutInMemory(threshold, best, (listed, few, guesses))
 
 
@@ -150,7 +152,7 @@ def _threshold_in_memory(
 ) -> jax.Array:
     """`mass_threshold` of rows whose exponentials, relative to the best, stay in a cache."""
     base = finite(best)
-    tokens = ByExponential(exps, jnp.exp(listed - base[:, None]))
+    tokens = ByExponential(exps, jnp.exp(listed - base[:, None]), allowed.num_words)
 
     def within(found: Found, column: jax.Array) -> jax.Array:
         """Where the mass reaches what is wanted: at one of the tokens of some columns, -inf if at none."""
@@ -159,7 +161,7 @@ def _threshold_in_memory(
         between = (e >= from_order(found.low)[:, None]) & (e < from_order(found.high)[:, None])
         return _border_within(found, jnp.where(between, y, NEVER), base)
 
-    mass, nothing = total(tokens), jnp.full_like(best, NEVER)
+    mass, nothing = tokens.total(), jnp.full_like(best, NEVER)
     everything = Found(*tokens.ends(), jnp.zeros_like(best), p * mass)
     likely = _COLLISIONS * few.mass >= everything.wanted  # else the largest few are not sorted in vain
     first = jax.lax.cond(likely.any(), lambda: within(everything, few.column), lambda: nothing)
@@ -170,7 +172,7 @@ def _threshold_in_memory(
         found = search(tokens, mass, p, done, guesses)
         best = tokens.columns_below(found.high)
         best = jnp.where(best >= from_order(found.low)[:, None], best, 0.0)  # all others are not told apart
-        border = within(found, jax.lax.top_k(best, few.column.shape[1])[1])
+        border = within(found, largest_columns(best, few.column.shape[1])[1])
         border = jnp.where(border == NEVER, jnp.where(found.low == 0, LOWEST, from_order(found.low)), border)
         equal = (found.high - found.low == 1) & (found.low > 0) & ~done
         border = jax.lax.cond(
@@ -187,9 +189,11 @@ def _of_columns(
     allowed: Allowed, inverse: jax.Array | None, tokens: ByExponential, column: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Scaled logits, -inf where there is no mass, and exponentials of the tokens of columns int32[B, n], [B, m] each."""
-    e = jnp.take_along_axis(tokens.exps, column[:, None], 2).reshape(len(column), -1)
-    first = jnp.arange(tokens.exps.shape[1], dtype=jnp.int32)[None, :, None] * allowed.num_words
-    token = (column[:, None].astype(jnp.int32) + first).reshape(len(column), -1)
+    count = -(-tokens.exps.shape[1] // allowed.num_words)
+    token = column[:, None].astype(jnp.int32) + jnp.arange(count, dtype=jnp.int32)[:, None] * allowed.num_words
+    token = token.reshape(len(column), -1)
+    e = jnp.take_along_axis(tokens.exps, jnp.minimum(token, tokens.exps.shape[1] - 1), 1)
+    e = jnp.where(token < allowed.logits.shape[1], e, 0.0)
     x = jnp.take_along_axis(allowed.logits, jnp.minimum(token, allowed.logits.shape[1] - 1), 1)
     return jnp.where(e > 0, scaled(clean(x), inverse), NEVER), e
 
@@ -199,8 +203,8 @@ def _among_equals(
 ) -> jax.Array:
     """Where the mass reaches what is wanted among the tokens of one exponential, of which all others are as large or as small."""
     y = jax.lax.optimization_barrier(scaled(clean(allowed.logits), inverse))
-    y = jnp.concatenate([*cut(y, allowed.words, allowed.num_words, NEVER), listed], 1)
-    e = jnp.concatenate([tokens.exps.reshape(len(y), -1), tokens.listed], 1)
+    e = jnp.concatenate([tokens.exps[:, : y.shape[1]], tokens.listed], 1)  # 0 where not allowed, which is none of them
+    y = jnp.concatenate([y, listed], 1)
     y, e = jax.lax.optimization_barrier((y, e))
     here = e == from_order(found.low)[:, None]
     low, high = jnp.where(here, y, jnp.inf).min(1), jnp.where(here, y, NEVER).max(1)
@@ -227,9 +231,9 @@ def _border_within(found: Found, y: jax.Array, base: jax.Array) -> jax.Array:
 
 
 def _exponentials(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> jax.Array:
-    """Exponentials relative to `base`, 0 where not allowed, [B, planes, W], in memory."""
+    """Exponentials relative to `base`, 0 where not allowed, in memory."""
     e = jax.lax.optimization_barrier(jnp.exp(scaled(clean(allowed.logits), inverse) - base[:, None]))
-    return in_planes(e, allowed.words, allowed.num_words)
+    return masked(e, allowed.words, allowed.num_words)
 
 
 def _over_scaled(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> Over:
@@ -258,7 +262,8 @@ def _over_planes(parts: Callable[[], Iterator[tuple[jax.Array, jax.Array]]]) -> 
 
 def _guesses(
     allowed: Allowed,
-    among: Callable[[Allowed], Tokens],
+    among: Callable[[Allowed, jax.Array, float], Tokens],
+    inverse: jax.Array | None,
     p: jax.Array,
     top: jax.Array,
     best: jax.Array,
@@ -266,34 +271,42 @@ def _guesses(
 ) -> list[jax.Array]:
     """Places to look for the border of probability p at, int32[B] each: one that is not above it, two it probably is between.
 
-    From a search among a sixteenth of the columns: the tokens below the border are many, so that a sample tells their mass well;
-    most of those with much mass are the best of their columns, whose mass is known.
+    From a search among the best tokens of all columns, which are most of those with much mass, and all others of a sixteenth of
+    the columns, each of which stands for sixteen.
 
     Args:
-      allowed: all choices.
-      among: those of a sample.
+      allowed: all choices; inverse: of `inverse_of`.
+      among: the tokens of a sample, the scaled logits of others besides, and how many each of the sample stands for.
       top: of `column_best_logits`; best: of all.
       few: mass of tokens that are sorted first; a row is not looked at where they seem to be enough.
     """
-    base, count = finite(best), jnp.float32(allowed.logits.shape[1])
+    count = jnp.float32(allowed.logits.shape[1])
     if allowed.part is not None:
         count = count * allowed.part.shards.count
     num_words, some = allowed.num_words, max(allowed.num_words // _SHARE // LANES, 1) * LANES
-    starts = range(0, allowed.logits.shape[1], num_words)
-    logits = jnp.concatenate([allowed.logits[:, lo : lo + some] for lo in starts], 1)
+    others = jnp.concatenate(
+        [_others(allowed.logits[:, lo : lo + some], inverse, top) for lo in range(0, allowed.logits.shape[1], num_words)], 1
+    )
     words = None if allowed.words is None else allowed.words[:, :some]
-    sample = among(allowed._replace(logits=logits, words=words, columns=Columns(some)))
+    sample = among(allowed._replace(logits=others, words=words, columns=Columns(some)), top, num_words / some)
     # All tokens below this together have less than what may be missing.
-    least = sample.place(jnp.broadcast_to(-jnp.log(count / jnp.maximum(1 - p, 1e-7)), base.shape))
+    least = sample.place(jnp.broadcast_to(-jnp.log(count / jnp.maximum(1 - p, 1e-7)), best.shape))
     if num_words < _LEAST_SAMPLED:
         return [least]
-    mass, of_best = total(sample), jnp.exp(top - base[:, None])
-    others = mass - of_best[:, :some].sum(1) if allowed.part is None else mass
-    every = num_words / some * others + (of_best.sum(1) if allowed.part is None else 0)
+    mass = sample.total()
     none = (best == NEVER) | (p >= 1) | (mass == 0)
     if few is not None:
-        none |= few >= p * every
-    wanted = jnp.maximum(mass - (1 - p) * every * (some / num_words), 1e-3 * mass)
-    near = narrowed(sample, start(*sample.ends(), mass, wanted), [least], wanted, none, roughly=True)
+        none |= few >= p * mass
+    near = narrowed(sample, start(*sample.ends(), mass, p * mass), [least], p * mass, none, roughly=True)
     low, high = sample.logit(near.low), sample.logit(near.high)
-    return [least, *(sample.place(x) for x in (low - (high - low), high + (high - low)))]
+    middle = sample.logit(near.guess(sample, jnp.float32(0)))
+    # The number of others above the border varies like its root from sample to sample.
+    deviation = sample.each * jnp.sqrt(sample.count(near.low) + 1)
+    between = jnp.maximum(near.between / sample.weight(near.low), 1.0)
+    span = (high - low) * (_DEVIATIONS * deviation / between)
+    return [least, *(sample.place(x) for x in (middle - span, middle + span))]
+
+
+def _others(logits: jax.Array, inverse: jax.Array | None, top: jax.Array) -> jax.Array:
+    """The logits [B, n] of a plane's first tokens, but -inf for the best of their columns."""
+    return jnp.where(scaled(clean(logits), inverse) < top[:, : logits.shape[1]], logits, NEVER)
