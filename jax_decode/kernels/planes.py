@@ -119,7 +119,8 @@ def column_max_in_memory(x: jax.Array, words: jax.Array | None, num_words: int) 
     most = whole.max(1, initial=NEVER)
     if count * num_words == x.shape[1] or (words is not None and count == 32):
         return most
-    return functools.reduce(jnp.maximum, cut(x[:, count * num_words :], None if words is None else words >> count, num_words, NEVER), most)
+    rest = cut(x[:, count * num_words :], None if words is None else words >> count, num_words, NEVER)
+    return functools.reduce(jnp.maximum, rest, most)
 
 
 def allowed_logits(parts: Planes) -> list[jax.Array]:

@@ -27,7 +27,6 @@ from jax_decode.kernels.target import target
 from jax_decode.kernels.vocabulary_shards import Part
 from jax_decode.sampling.samplers import Greedy, Sampler, is_one
 
-
 _GROUP = 8
 """Columns that are one in a first choice of the largest few."""
 

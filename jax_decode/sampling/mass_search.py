@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels.column_tops import from_order, to_order
-from jax_decode.kernels.planes import LOWEST, NEVER, cut
+from jax_decode.kernels.planes import LOWEST, NEVER
 from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.vocabulary_shards import Part
 

@@ -17,10 +17,9 @@ from jax_decode.sampling.mass_search import row_lanes
 class CutInMemory(NamedTuple):
     """How a row's threshold is found where its numbers are in memory.
 
-    threshold: function of a block: clean logits [n, V'], words, inverse temperature, exponentials [n, n'] of scaled logits relative
-    to `best`, 0 where not allowed, as of `masked`, `best` and
-    `rows`; returns float32[n]. best: the best scaled logit of every row,
-    float32[B]; rows: a tree of arrays with one row each.
+    threshold: function of a block: rows int32[n], inverse temperature, exponentials [n, V'] of scaled logits relative to `best`,
+    0 where not allowed, `best` and `rows`; returns float32[n]. best: the best scaled logit of every row, float32[B]; rows: a tree
+    of arrays with one row each.
     """
 
     threshold: Callable[..., jax.Array]
@@ -47,7 +46,7 @@ def sums_of_rows(
       draws: whether a column is drawn.
     """
     marked = None if inverse is not None else threshold
-    x = clean(jax.lax.dynamic_slice_in_dim(logits, index[0], len(index)))
+    x = clean(rows_of(logits, index))
     if (words is not None and with_raw) or marked is not None:
         kept = over_planes(*_sums(num_words, with_raw, words, marked), logits, index, num_words)
     else:
@@ -89,13 +88,14 @@ def cut_and_sums_of_rows(
     num_words: int,
     with_raw: bool,
     logits: jax.Array,
+    index: jax.Array,
     words: jax.Array | None,
     inverse: jax.Array | None,
     cut_off: CutInMemory,
 ) -> dict[str, jax.Array]:
     """`sums_of_rows`, and the threshold, float32[n]: all that a search for it reads is in memory."""
     base = finite(cut_off.best)[:, None]
-    x = y = jax.lax.optimization_barrier(clean(logits))
+    x = y = clean(rows_of(logits, index))
     if inverse is not None:
         e = jax.lax.optimization_barrier(jnp.exp(x))
         kept = {"allowed": row_lanes(masked(e, words, num_words)), "raw": row_lanes(e)}
@@ -106,19 +106,22 @@ def cut_and_sums_of_rows(
         kept = {"allowed": row_lanes(exps), "raw": row_lanes(e)}
     if words is None or not with_raw:
         del kept["raw"]
-    kept["threshold"] = cut_off.threshold(x, words, inverse, exps, cut_off.best, cut_off.rows)
-    if inverse is None:
-        y = logits.astype(jnp.float32)  # read again where it lies: where it is not clean, its exponential is 0 or it passes
+    kept["threshold"] = cut_off.threshold(index, inverse, exps, cut_off.best, cut_off.rows)
     kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, exps, None, num_words))
     return kept
 
 
 def masked(e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
-    """Numbers [n, V'] in memory, 0 where not allowed: whole planes of them, [n, planes * W]."""
+    """Numbers [n, V'] in memory, 0 where not allowed."""
     if words is None:
         return e
-    out = jnp.concatenate(list(cut(e, words, num_words, 0.0)), 1)  # not padded: that would ask of every number if it is inside
-    return jax.lax.optimization_barrier(out)
+    planes = (x[:, : e.shape[1] - b * num_words] for b, x in enumerate(cut(e, words, num_words, 0.0)))
+    return jax.lax.optimization_barrier(jnp.concatenate(list(planes), 1))
+
+
+def rows_of(logits: jax.Array, index: jax.Array) -> jax.Array:
+    """Rows int32[n] of all, one after another: read from where all lie, they need no copy."""
+    return jax.lax.dynamic_slice_in_dim(logits, index[0], len(index))
 
 
 def _added(values: Iterable[jax.Array]) -> jax.Array:
@@ -127,9 +130,6 @@ def _added(values: Iterable[jax.Array]) -> jax.Array:
 
 def _from(threshold: jax.Array, x: jax.Array, e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
     """Sums over columns of numbers `e` where the allowed `x` are not below the threshold."""
-    if e.shape != x.shape:  # in two loops: numbers of two widths are read together by one that is not vectorised
-        z = jax.lax.optimization_barrier(jnp.where(x >= threshold[:, None], e[:, : x.shape[1]], 0.0))
-        return _added(cut(z, None, num_words, 0.0))
     beside = zip(cut(x, words, num_words, NEVER), cut(e, None, num_words, 0.0))
     return _added(jnp.where(y >= threshold[:, None], z, 0.0) for y, z in beside)
 

@@ -318,11 +318,11 @@ def in_memory(
     else:
         searched = cut_off.threshold
 
-        def cut_block(logits: jax.Array, words: Any, own: Any, *found: Any) -> dict[str, jax.Array]:
+        def cut_block(index: jax.Array, words: Any, own: Any, *found: Any) -> dict[str, jax.Array]:
             scale = own if of_rows else inverse
-            return cut_and_sums_of_rows(num_words, with_raw, logits, words, scale, CutInMemory(searched, *found))
+            return cut_and_sums_of_rows(num_words, with_raw, logits, index, words, scale, CutInMemory(searched, *found))
 
-        kept = by_blocks(cut_block, logits, words, own, cut_off.best, cut_off.rows)
+        kept = by_blocks(cut_block, jnp.arange(len(logits), dtype=jnp.int32), words, own, cut_off.best, cut_off.rows)
     threshold = kept.get("threshold", rows.threshold)
     allowed, none = kept["allowed"].sum(1), jnp.zeros(len(logits), bool) if words is None else ~words.any(1)
     raw = kept["raw"].sum(1) if "raw" in kept else allowed

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax_decode.kernels.blocks import SMALL, by_blocks
 from jax_decode.kernels.column_tops import from_order, to_order
 from jax_decode.kernels.columns import Columns
+from jax_decode.kernels.gather import read
 from jax_decode.kernels.planes import LOWEST, NEVER, clean, cut, finite, scaled
 from jax_decode.kernels.row_layout import LANES
 from jax_decode.sampling.choices import (
@@ -39,7 +40,7 @@ from jax_decode.sampling.mass_search import (
     search,
     start,
 )
-from jax_decode.sampling.row_sums import CutInMemory, masked
+from jax_decode.sampling.row_sums import CutInMemory, masked, rows_of
 from jax_decode.sampling.summary import Noise, Rows, Summary, in_memory
 
 _COLLISIONS = 1.5
@@ -76,12 +77,13 @@ def mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) ->
         of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
         cut_off = _cut_off(allowed._replace(logits=logits, words=words), inverse, p, *rows)
 
-        def of_block(scale: jax.Array | None, logits: jax.Array, words: jax.Array | None, best: jax.Array, own: Any) -> jax.Array:
+        def of_block(index: jax.Array, scale: jax.Array | None, words: jax.Array | None, best: jax.Array, own: Any) -> jax.Array:
             scale = scale if of_rows else inverse
-            exps = _exponentials(allowed._replace(logits=logits, words=words), scale, finite(best))
-            return cut_off.threshold(logits, words, scale, exps, best, own)
+            exps = _exponentials(allowed._replace(logits=rows_of(logits, index), words=words), scale, finite(best))
+            return cut_off.threshold(index, scale, exps, best, own)
 
-        return by_blocks(of_block, inverse if of_rows else None, logits, words, cut_off.best, cut_off.rows)
+        index = jnp.arange(len(logits), dtype=jnp.int32)
+        return by_blocks(of_block, index, inverse if of_rows else None, words, cut_off.best, cut_off.rows)
 
     forms = {} if allowed.part is not None or allowed.logits.size < SMALL else {"cpu": by_few}
     border = jax.lax.platform_dependent(allowed.logits, allowed.words, top, listed, best, default=of_all, **forms)
@@ -122,14 +124,14 @@ def _cut_off(
         exps = _exponentials(sample, inverse, base)
         return ByExponential(exps, jnp.exp(besides - base[:, None]), sample.num_words, each)
 
-    def threshold(
-        logits: jax.Array, words: jax.Array | None, inverse: jax.Array | None, exps: jax.Array, best: jax.Array, rows: Any
-    ) -> jax.Array:
-        own = allowed._replace(logits=logits, words=words)
-        return _threshold_in_memory(own, inverse, p, exps, best, *rows)
+    def threshold(index: jax.Array, inverse: jax.Array | None, exps: jax.Array, best: jax.Array, rows: Any) -> jax.Array:
+        return _threshold_in_memory(allowed, index, inverse, p, exps, best, *rows)
 
     # Of all rows at once: a loop over as few numbers would mostly begin and end operations.
     guesses = _guesses(allowed, among, inverse, p, top, best, few.mass)
+    if len(guesses) > 1:
+        above = (jnp.exp(top - base[:, None]) >= from_order(guesses[-1])[:, None]).sum(1)  # the border is probably below them
+        few = few._replace(mass=jnp.where(above > FEW, 0.0, few.mass))
     return CutInMemory(threshold, best, (listed, few, guesses))
 
 
@@ -142,6 +144,7 @@ class _Few(NamedTuple):
 
 def _threshold_in_memory(
     allowed: Allowed,
+    index: jax.Array,
     inverse: jax.Array | None,
     p: jax.Array,
     exps: jax.Array,
@@ -150,13 +153,13 @@ def _threshold_in_memory(
     few: _Few,
     guesses: list[jax.Array],
 ) -> jax.Array:
-    """`mass_threshold` of rows whose exponentials, relative to the best, stay in a cache."""
+    """`mass_threshold` of rows, int32[n] of all, whose exponentials, relative to the best, stay in a cache."""
     base = finite(best)
     tokens = ByExponential(exps, jnp.exp(listed - base[:, None]), allowed.num_words)
 
     def within(found: Found, column: jax.Array) -> jax.Array:
         """Where the mass reaches what is wanted: at one of the tokens of some columns, -inf if at none."""
-        y, e = _of_columns(allowed, inverse, tokens, column)
+        y, e = _of_columns(allowed.logits, index, inverse, tokens, column)
         y, e = jnp.concatenate([y, listed], 1), jnp.concatenate([e, tokens.listed], 1)
         between = (e >= from_order(found.low)[:, None]) & (e < from_order(found.high)[:, None])
         return _border_within(found, jnp.where(between, y, NEVER), base)
@@ -177,7 +180,7 @@ def _threshold_in_memory(
         equal = (found.high - found.low == 1) & (found.low > 0) & ~done
         border = jax.lax.cond(
             equal.any(),
-            lambda: jnp.where(equal, _among_equals(allowed, inverse, tokens, listed, found), border),
+            lambda: jnp.where(equal, _among_equals(rows_of(allowed.logits, index), inverse, tokens, listed, found), border),
             lambda: border,
         )
         return jnp.where(done, first, border)
@@ -186,25 +189,24 @@ def _threshold_in_memory(
 
 
 def _of_columns(
-    allowed: Allowed, inverse: jax.Array | None, tokens: ByExponential, column: jax.Array
+    logits: jax.Array, index: jax.Array, inverse: jax.Array | None, tokens: ByExponential, column: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Scaled logits, -inf where there is no mass, and exponentials of the tokens of columns int32[B, n], [B, m] each."""
-    count = -(-tokens.exps.shape[1] // allowed.num_words)
-    token = column[:, None].astype(jnp.int32) + jnp.arange(count, dtype=jnp.int32)[:, None] * allowed.num_words
+    """Scaled logits, -inf where there is no mass, and exponentials of the tokens of columns int32[n, m] of some rows."""
+    count = -(-tokens.exps.shape[1] // tokens.num_words)
+    token = column[:, None].astype(jnp.int32) + jnp.arange(count, dtype=jnp.int32)[:, None] * tokens.num_words
     token = token.reshape(len(column), -1)
-    e = jnp.take_along_axis(tokens.exps, jnp.minimum(token, tokens.exps.shape[1] - 1), 1)
-    e = jnp.where(token < allowed.logits.shape[1], e, 0.0)
-    x = jnp.take_along_axis(allowed.logits, jnp.minimum(token, allowed.logits.shape[1] - 1), 1)
+    real, token = token < logits.shape[1], jnp.minimum(token, logits.shape[1] - 1)
+    e = jnp.where(real, jnp.take_along_axis(tokens.exps, token, 1), 0.0)
+    x = read(logits, index[:, None], token, rows=None)
     return jnp.where(e > 0, scaled(clean(x), inverse), NEVER), e
 
 
 def _among_equals(
-    allowed: Allowed, inverse: jax.Array | None, tokens: ByExponential, listed: jax.Array, found: Found
+    logits: jax.Array, inverse: jax.Array | None, tokens: ByExponential, listed: jax.Array, found: Found
 ) -> jax.Array:
     """Where the mass reaches what is wanted among the tokens of one exponential, of which all others are as large or as small."""
-    y = jax.lax.optimization_barrier(scaled(clean(allowed.logits), inverse))
-    e = jnp.concatenate([tokens.exps[:, : y.shape[1]], tokens.listed], 1)  # 0 where not allowed, which is none of them
-    y = jnp.concatenate([y, listed], 1)
+    y = jax.lax.optimization_barrier(scaled(clean(logits), inverse))
+    y, e = jnp.concatenate([y, listed], 1), jnp.concatenate([tokens.exps, tokens.listed], 1)  # 0 where not allowed
     y, e = jax.lax.optimization_barrier((y, e))
     here = e == from_order(found.low)[:, None]
     low, high = jnp.where(here, y, jnp.inf).min(1), jnp.where(here, y, NEVER).max(1)
