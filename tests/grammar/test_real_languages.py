@@ -46,7 +46,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "x = ªº\n", "x = async(1)\n", "async.a = b\n", "(a) => b\n", "(a.b) = c\n", "[super.a] = b\n", "a: while (b) { break a\n(c) }\n", 'export { default }\nfrom "a"\n', "do a(); while (b)\n", "#!/usr/bin/env node\n",
         "for ([].a; ;) b\n", "if (a) if (b) c; else d; else e\n", "a\nin b\n",
     ),
-    "sql": ("SELECT a FROM t INDEXED BY i", "SELECT a -- b", "SELECT 'a' IS DISTINCT FROM b", "CREATE TABLE t (g AS (a) AS (b))", "SELECT 'a'.b", "SELECT a FROM t LEFT NATURAL JOIN u", "SELECT desc FROM t", "SELECT a AS left"),
+    "sql": ("SELECT a FROM t INDEXED BY i", "SELECT a -- b", "SELECT 'a' IS DISTINCT FROM b", "CREATE TABLE t (g AS (a) AS (b))", "SELECT 'a'.b", "SELECT a FROM t LEFT NATURAL JOIN u", "SELECT a.raise FROM t", "SELECT a over FROM t", "SELECT indexed(1)", "CREATE TABLE t (a generated b)", "SELECT f() OVER (ROWS ? PRECEDING)"),
     "typescript": (
         "x = a >\n b\n", "x = a<b\n", "x = y as T ? a : b\n", "x = y as T && z\n", "x = y as T + z\n",
         "interface A<out in T> { }\n", "x = f<T>\n", "x = a! = b\n", "f = (a?) => b\n",
