@@ -272,6 +272,8 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'a = b\n++c\nf(d)\n--e.g[h]\n++i;\nlet j, k = l.m\n++n\no()\np++\n--q\n',
         'export { a }\n\n/* b */ // from\nfromm(c)\n',
         'x = import("a", { with: { type: "json" } },), y = /z/.exec(w)?.[1]?.b(c) || /d/?.e\n',
+        'x = a; // b', '// b', 'a\n;\n// b\n// c //', '{ } // b', 'function f() { } // b', 'export class A { } // b', 'if (a) b; else { } // c', 'export { a }; // b',
+        'try { } catch { } // b', 'try { } finally { } /* a */ // b', 'switch (a) { } //', 'while (a) ; // b', 'debugger\n;// b', 'export default class { }\n// b\u00e9',
         ),
         (
         'for (async of a) b\n',
@@ -312,6 +314,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'x = /a/?.b = c\n',
         'class A { a = b\ninstanceof\nf(c) { } }\n',
         'import "" with { 1: "" }',
+        'x = (a; // b', '{ // b', 'if (a) // b', 'function f() { // b', 'x = `${a; // b', 'class A { a; // b', 'switch (a) { case b: ; // c', 'a; / b',
         ),
     ),
     "typescript": (
@@ -361,6 +364,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'interface A { a: T\n  ; b(): U\n  , c\n  ; readonly ["d"]: V; [1]?(): W\n}\nlet e: typeof this, f: keyof typeof this.a.b\n',
         'type A = B extends { a: infer C extends D\n  b?: infer E extends F\n} ? (c: G, ...[d, { e }]: H) => I : (...{ length }: J) => K\n',
         'f = (type: T):\n  | { a: b }\n  | "c" => { }, g = (module): asserts module is T => h, i = (): (<P>(a: P) => P) => j, k = (): ((a: T) => U)[]\n  | V => l\n',
+        'type A<> = B\ninterface C< > { }\ntype D<\n> = E<is>[is]\nlet x: [is, (is)], y: import("a").B<>\n',
         ),
         (
         'f(a < b > \n c)\n',
@@ -448,6 +452,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         'class A { a = b\ninstanceof\nf(c) { } }\n',
         'let x: () => infer is\n', 'let x: () => keyof is\n', 'let x: [a\n?]\n',
         'let x: [...infer b?]\n', 'let x: [infer a?]\n', 'let x: { set a?() }\n', 'let x: a extends <b = c extends d ? e : f>() => g ? h : i\n', 'let x: a extends (b: c extends d ? e : f) => g ? h : i\n', 'class A implements B<<C>() => D> { }\n', 'class A extends B<<C>() => D> { }\n', 'let x: typeof a<<b>() => c>\n', 'import a from "b" with { 1: "" }\n',
+        'type A< = B\n', 'interface A< { }\n', 'let x: Map<is,\n', 'type A<,> = B\n', 'x = <>(a) => b\n', 'x = f(a // b',
         ),
     ),
 }

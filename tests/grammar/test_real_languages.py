@@ -55,7 +55,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "let x: infer U extends V\n", 'let x: import("a", { with: { } }).B\n', "let x\n: T\n", "x = <T>(y)\n", "x = <T>/y/\n", "x = !<T>y\n", "<T>y\n", "x = <() => T>y\n",
         "using = a\n", "for (using a of b) c\n", "using of = a\n", "x = a > /b/\n", "x = a > // b\n c\n",
         "x = a ? /b/ && c : d\n", "f = (a): T\n=> b\n", 'import A = require( "b" )\n', "{ @a class B { } }\n", "export @a class B { }\n", "x = @a class { }\n", "x = y ? () => (b) : c\n",
-        "type satisfies = T\n", "class A { a: infer B extends C\n b: T }\n", "type A = ((b: B) => infer C extends D)\n", "x = a.\nb\n", "x = /a/?.b.c\n", "@a let x\n", "@a\n(b) class C { }\n",
+        "type satisfies = T\n", "class A { a: infer B extends C\n b: T }\n", "type A = ((b: B) => infer C extends D)\n", "x = a.\nb\n", "x = /a/?.b.c\n", "@a let x\n", "@a\n(b) class C { }\n", "x = a; // b",
     ),
 }  # fmt: skip
 """What the comments of the grammars say is left out, by example."""
@@ -201,6 +201,19 @@ def test_what_follows_less_and_greater_typescript_reads_too():
     taken = [text for text in texts if accepts("typescript", text)]
     assert [text for text in taken if not judge(text)] == []
     assert len(taken) > 20
+
+
+def test_a_comment_may_end_javascript_where_a_statement_has_ended(exhaustive):
+    """Programs cut anywhere, with a comment that no line end follows."""
+    draw, judge, taken = random.Random(4), judge_of("javascript"), 0
+    for _ in range(5_000 if exhaustive else 250):
+        text = changed(draw, PROGRAMS["javascript"][0])
+        places = [m.end() for m in re.finditer(r"[;}\n]+|\w+", text)]
+        text = text[: draw.choice(places or [0])] + draw.choice([" // b", "\n// b\n//", "; //", "} // b"])
+        if accepts("javascript", text):
+            assert judge(text), text
+            taken += 1
+    assert taken > 20
 
 
 def test_xml_with_given_names_is_wellformed_and_compares_them(exhaustive):
