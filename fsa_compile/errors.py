@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import functools
 import inspect
+import itertools
 import numbers
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -69,14 +70,14 @@ def checked_flag(value: Any, name: str) -> bool:
     return bool(value)
 
 
-def listed(values: Any, name: str) -> list[Any]:
-    """The members of something that holds several, no text; raises `ConstraintError` for anything else."""
+def listed(values: Any, name: str, most: int = 1 << 24) -> list[Any]:
+    """The members of something that holds several, no text; raises `ConstraintError` for anything else, and for more than `most`."""
     try:
-        found = None if isinstance(values, (str, bytes, Mapping)) else list(values)
-    except (TypeError, MemoryError):
+        found = None if isinstance(values, (str, bytes, Mapping)) else list(itertools.islice(values, most + 1))
+    except TypeError:
         found = None
-    if found is None:
-        raise ConstraintError(f"{name} is {shown(values)}", fix="Give a list.")
+    if found is None or len(found) > most:
+        raise ConstraintError(f"{name} is {shown(values)}", fix=f"Give a list of {most:,} at most." if found else "Give a list.")
     return found
 
 

@@ -15,7 +15,7 @@ from fsa_compile.artifact.arrays import MAX_REGISTER, NO_TEMPERATURE, UNREACHABL
 from fsa_compile.artifact.bitmask import BitmaskWalk, token_id, whole_limit, words_of, write_row
 from fsa_compile.artifact.configurations import Cell, Configuration, Effect, Position, Source
 from fsa_compile.artifact.step_memo import Mask, mask_from, memo_of
-from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, named_fields, shown
+from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, listed, named_fields, shown
 
 _MANY_GROUPS = 48
 """Above this many wide sets of a node, NumPy looks for those that hold a token."""
@@ -118,6 +118,7 @@ class HostWalk(BitmaskWalk):
 
     def sources(self, at: Configuration) -> list[Source]:
         """The live nodes whose tokens pop 0, 1, … cells of a configuration; each of them before its twin."""
+        _check_configuration(at)
         c = self.constraint
         out = [Source(at.node, at.register, len(at.stack), at.used)]
         for cell in at.stack[: -c.max_pops - 1 : -1]:
@@ -264,8 +265,10 @@ class HostWalk(BitmaskWalk):
 
     def resumed(self, configurations: Iterable[Configuration]) -> HostWalk:
         """A walk of the same constraint at configurations that another one reached; it counts its tokens from there."""
-        walk = self.copy()
-        walk._history = [Position(tuple(configurations))]
+        walk, begin = self.copy(), tuple(listed(configurations, "configurations"))
+        for at in begin or [None]:
+            _check_configuration(at)
+        walk._history = [Position(begin)]
         return walk
 
     def __getstate__(self) -> Any:
@@ -430,6 +433,11 @@ class HostWalk(BitmaskWalk):
             cost, first = stack[-1].cost, None
             used = self._keys[c.push_keys[i + 1]] if c.has_sets and i + 1 < m.push_offset[push + 1] else 0
         return stack
+
+
+def _check_configuration(at: Any) -> None:
+    if at.__class__ is not Configuration:
+        raise ConstraintError(f"the configuration is {shown(at)}", fix="Give one of walk.configurations, or what after() returned.")
 
 
 def rung(ladder: np.ndarray, register: int) -> int:

@@ -13,7 +13,7 @@ from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.errors import ConstraintError, UnsatisfiableError
-from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.limits import CompileLimits, Deadline, checked_limits
 
 if TYPE_CHECKING:
     from fsa_compile.languages.symbols import Symbol
@@ -50,7 +50,7 @@ class Language:
                 "the language holds special tokens or whole tokens, which are no bytes", where=f"  {_cut(self.description)}",
                 fix="Compile it over a vocabulary: compile_language(language, tokenizer).",
             )  # fmt: skip
-        limits = limits or DEFAULT_LIMITS
+        limits = checked_limits(limits or DEFAULT_LIMITS)
         dfa = self._build(limits, deadline or Deadline(limits))
         if dfa is None or dfa.start == 0:
             raise UnsatisfiableError(
@@ -100,6 +100,18 @@ class Language:
 
     def __add__(self, other: Language) -> Language:
         return _combine("+", self, other)
+
+    def __ror__(self, other: Any) -> Language:
+        return _combine("|", other, self)
+
+    def __rand__(self, other: Any) -> Language:
+        return _combine("&", other, self)
+
+    def __rsub__(self, other: Any) -> Language:
+        return _combine("-", other, self)
+
+    def __radd__(self, other: Any) -> Language:
+        return _combine("+", other, self)
 
     def __invert__(self) -> Language:
         _refuse_any_token("~", self)
@@ -162,11 +174,12 @@ class _Complement(Language):
 
 
 def _combine(operator: algebra.Operator, left: Any, right: Any) -> Language:
-    if not isinstance(right, Language):
-        raise ConstraintError(
-            f"the right side of {operator} is a {type(right).__name__}, not a Language",
-            fix="Wrap it: regex(...), literal(...), choices(...) or acceptor(...).",
-        )
+    for side, given in (("left", left), ("right", right)):
+        if not isinstance(given, Language):
+            raise ConstraintError(
+                f"the {side} side of {operator} is a {type(given).__name__}, not a Language",
+                fix="Wrap it: regex(...), literal(...), choices(...) or acceptor(...).",
+            )
     if operator in "&-":
         _refuse_any_token(operator, left, right)
     return _Combined(operator, left, right)

@@ -9,7 +9,7 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.languages.language import DEFAULT_LIMITS, Language, checked_text
-from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.limits import CompileLimits, Deadline, checked_limits
 from fsa_compile.patterns.counting.counted_regex import counted_machine
 from fsa_compile.patterns.python_syntax import GroupReader, parse
 from fsa_compile.patterns.regex_automaton import build_automaton
@@ -39,7 +39,7 @@ class PatternLanguage(Language):
         self.description = source if not flags else f"{source} (flags {re.RegexFlag(flags)!s})"
 
     def to_byte_machine(self, limits: CompileLimits | None = None, deadline: Deadline | None = None) -> ByteMachine | None:
-        limits = limits or DEFAULT_LIMITS
+        limits = checked_limits(limits or DEFAULT_LIMITS)
         self._check(limits)
         return counted_machine(self._tree, limits, deadline or Deadline(limits))
 

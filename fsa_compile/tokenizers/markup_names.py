@@ -7,12 +7,13 @@ names here are those of published models. Callers can override both with `specia
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fsa_compile.errors import TokenizerError
-from fsa_compile.vocabulary.vocabulary import Vocabulary
+from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
 
 STOP_NAMES = frozenset(
     {
@@ -82,7 +83,7 @@ class Asked:
         if isinstance(given, Mapping):
             pairs = list(given.items())
         elif isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
-            pairs = [(name, first + i) for i, name in enumerate(given)]
+            pairs = [(name, first + i) for i, name in enumerate(given[: MAX_TOKENS + 1])]
         right = all(isinstance(n, str) and isinstance(i, int) and not isinstance(i, bool) and i >= 0 for n, i in pairs)
         if not right or len({name for name, _ in pairs}) != len(pairs):
             raise TokenizerError(
@@ -121,7 +122,7 @@ class Asked:
         if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
             raise TokenizerError(f"stop_ids is {given!r}, not a list", fix='Give ids or names, such as [2] or ["</s>"].')
         resolved = []
-        for stop in given:
+        for stop in itertools.islice(given, MAX_TOKENS + 1):  # one too many is for the vocabulary to refuse
             if isinstance(stop, str) and stop not in special:
                 raise TokenizerError(
                     f"stop_ids names {stop!r}, which is not a special token",

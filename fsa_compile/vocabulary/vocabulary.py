@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -55,7 +56,7 @@ class Vocabulary:
         put = functools.partial(object.__setattr__, self)
         put("tokens", _checked_tokens(self.tokens))
         put("special", MappingProxyType(self._checked_special(self.special)))
-        put("stop_ids", tuple(sorted({self._never_text(i, "stop id") for i in _iterable(self.stop_ids)})))
+        put("stop_ids", tuple(sorted({self._never_text(i, "stop id") for i in _listed(self.stop_ids)})))
         if self.bos_id is not None:
             put("bos_id", self._never_text(self.bos_id, "bos_id"))
         if self.logits_width is not None:
@@ -102,9 +103,9 @@ class Vocabulary:
                 fix='Give one bytes object per id, in id order, such as [b"a", b"b", b""].',
             )
         return cls(
-            tokens=tuple(tokens),
+            tokens=tuple(itertools.islice(tokens, MAX_TOKENS + 1)),
             special={} if special is None else special,
-            stop_ids=tuple(_iterable(stop_ids)),
+            stop_ids=_listed(stop_ids),
             bos_id=bos_id,
             logits_width=logits_width,
         )
@@ -271,7 +272,7 @@ def _checked_tokens(tokens: Sequence[bytes]) -> tuple[bytes, ...]:
             fix="Encode text: 'é'.encode().",
         )
     if len(tokens) > MAX_TOKENS:
-        raise TokenizerError(f"{len(tokens):,} tokens are more than a vocabulary may have ({MAX_TOKENS:,})")
+        raise TokenizerError(f"the tokens are more than a vocabulary may have ({MAX_TOKENS:,})")
     if not any(tokens):
         raise TokenizerError(
             "the vocabulary has no token that writes text", fix="Give at least one non-empty token."
@@ -285,11 +286,14 @@ def _checked_tokens(tokens: Sequence[bytes]) -> tuple[bytes, ...]:
     return tokens
 
 
-def _iterable(ids: Any) -> Iterable[Any]:
+def _listed(ids: Any) -> tuple[Any, ...]:
     """`ids`, or an error that says that a list was wanted."""
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         raise TokenizerError(f"the stop ids are {ids!r}, not a list of ids", fix="Give a list such as [2].")
-    return ids
+    found = tuple(itertools.islice(ids, MAX_TOKENS + 1))
+    if len(found) > MAX_TOKENS:
+        raise TokenizerError(f"there are over {MAX_TOKENS:,} stop ids", fix="Give a list such as [2].")
+    return found
 
 
 def _index(value: Any, what: str) -> int:

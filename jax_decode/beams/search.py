@@ -13,7 +13,8 @@ from jax_decode.beams import beam_loop
 from jax_decode.beams.ranking import Best, Perturbed, Ranking
 from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
-from jax_decode.decoding.requests import Asked, Request, check_rows, read_positive, read_request
+from jax_decode.decoding.programs import to_host
+from jax_decode.decoding.requests import Asked, Request, check_places, check_rows, read_positive, read_request
 from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, is_number, named_arguments, shown
 from jax_decode.kernels.placement import on_automatic_axes, on_gpu, put_rows
@@ -175,12 +176,10 @@ def _searched(decoder: Any, request: Request, ranking: Ranking, beams: int, keep
     chunk = chunk if on_gpu(asked) else 1  # a loop on other devices checks itself; on a GPU the host waits for each check
     ids = decoder.vocab_size
     check_rows(beams * request.num_prompts, ids)
-    if beams * ids >> 31:
-        what = f"{beams:,} beams over {ids:,} ids are more places than a program can number"
-        raise DecodeError(what, fix=f"Use {(1 << 31) // ids:,} beams at most.")
+    check_places(beams, ids, "beams")
     sizes = beam_loop.Sizes(request.stop_ids.shape[1], request.steps, request.cache_length, beams, keep, chunk)
     texts = beam_loop.search(decoder, request.tables, ranking, asked, sizes=sizes)
-    status, dropped, tokens, scores, weights, logprobs, raw = jax.device_get(texts).parts()
+    status, dropped, tokens, scores, weights, logprobs, raw = to_host(texts).parts()
     stops = request.stop_ids[request.rows(keep)]
     made = collect(Written(tokens, logprobs, raw, status, dropped), stops, single=False, origin=Origin.of(request, keep))
     fields = {f.name: getattr(made, f.name) for f in dataclasses.fields(Generation)}

@@ -11,6 +11,7 @@ import numpy as np
 from jax_decode.decoding import block_loop
 from jax_decode.decoding.block_loop import Turn
 from jax_decode.decoding.origin import Origin
+from jax_decode.decoding.programs import to_host
 from jax_decode.decoding.requests import Request
 from jax_decode.decoding.result import Generation, Work, Written, collect
 
@@ -30,7 +31,7 @@ def decode_blocks(turn: Turn, request: Request, num_samples: int, stops: Iterabl
         until = min(until, request.most)
         run = block_loop.proceed(turn, run, jax.device_put(np.int32(until)))
         if progress is not None:
-            done = until if bool(jax.device_get(run.state.running.any())) else request.most
+            done = until if bool(to_host(run.state.running.any())) else request.most
             progress(done, request.most)
             if done >= request.most:
                 break
@@ -41,7 +42,7 @@ def _on_host(run: block_loop.Progress, request: Request, num_samples: int, with_
     """The texts, after one transfer."""
     state, single = run.state, request.prompts.single and num_samples == 1
     arrays = (run.tokens, run.logprobs, run.raw_logprobs, run.start, run.end, state.status, state.dropped, run.counts)
-    tokens, logprobs, raw, start, end, status, dropped, counts = jax.device_get(arrays)
+    tokens, logprobs, raw, start, end, status, dropped, counts = to_host(arrays)
     at = start[:, None] + np.arange(request.steps)[None]
     text = at < end[:, None]
     tokens, logprobs, raw = (np.take_along_axis(x, np.minimum(at, x.shape[1] - 1), 1) for x in (tokens, logprobs, raw))

@@ -20,6 +20,7 @@ from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.generate import read_key_words, read_way
 from jax_decode.decoding.loop import prefill
 from jax_decode.decoding.origin import Origin
+from jax_decode.decoding.programs import to_host
 from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
 from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, named_arguments
@@ -102,7 +103,7 @@ def draft_then_constrain(
     )
     sizes = _Sizes(way.num_samples, inputs.bucket(most, least=_CHUNK), request.steps)
     out = _run(decoder, tables, way.sampler, keys, request.batch(), jax.device_put((draft, answer, between)), sizes=sizes)
-    return _collected(request, jax.device_get(out), stops[rows], way.num_samples)
+    return _collected(request, to_host(out), stops[rows], way.num_samples)
 
 
 def _ids(ids: Any, name: str, size: int) -> np.ndarray:

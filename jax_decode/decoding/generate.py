@@ -15,6 +15,7 @@ from jax_decode.decoding.block_loop import Turn
 from jax_decode.decoding.compilation import announce_compilation
 from jax_decode.decoding.drafts import ForcedText, ModelDraft, PromptLookup, read_draft
 from jax_decode.decoding.origin import Origin
+from jax_decode.decoding.programs import to_host
 from jax_decode.decoding.requests import Asked, Request, check_positions, check_rows, read_positive, read_request
 from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, check_function, checked_flag, named_arguments
@@ -143,7 +144,7 @@ def _decoded(decoder: Any, request: Request, way: Way, keys: jax.Array, turn: Tu
             decoder, request.tables, way.sampler, keys, carry, limit, chunk=way.chunk, with_raw=way.with_raw
         )  # fmt: skip
         if progress is not None:
-            done = int(jax.device_get(carry.step)) if bool(jax.device_get(carry.rows.running.any())) else most
+            done = int(to_host(carry.step)) if bool(to_host(carry.rows.running.any())) else most
             progress(min(done, most), most)
             if done >= most:
                 break
@@ -160,7 +161,7 @@ def prefilled(decoder: Any, request: Request, way: Way) -> loop.Carry:
 def on_host(carry: loop.Carry, request: Request, num_samples: int) -> Generation:
     """What the loop has chosen so far, after one transfer."""
     given, rows = request.prompts, carry.rows
-    tokens, logprobs, raw, small = jax.device_get((carry.tokens, carry.logprobs, carry.raw_logprobs, rows.small))
+    tokens, logprobs, raw, small = to_host((carry.tokens, carry.logprobs, carry.raw_logprobs, rows.small))
     known = dataclasses.replace(rows, small=small)
     out = Written(tokens, logprobs, raw, np.asarray(known.status), np.asarray(known.dropped))
     stops = request.stop_ids[request.rows(num_samples)]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsa_compile.artifact.arrays import UNREACHABLE
+from jax_decode.decoding.programs import to_host
 from jax_decode.decoding.requests import Numbers, Request, first_state
 from jax_decode.kernels.placement import on_automatic_axes, put_rows
 from jax_decode.step.masking import mask_parts
@@ -63,7 +64,7 @@ class Origin:
         padded = np.full((len(tokens), self.steps), -1, np.int32)
         padded[:, : min(tokens.shape[1], self.steps)] = tokens[:, : self.steps]
         found = _first_narrowed(self.tables, *put_rows((self.numbers, padded)))
-        return np.asarray(jax.device_get(found), np.int32)
+        return np.asarray(to_host(found), np.int32)
 
 
 @jax.jit

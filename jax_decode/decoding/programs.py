@@ -34,6 +34,7 @@ Signature: TypeAlias = Hashable
 _Recorded: TypeAlias = dict[tuple[str, Signature], jax.stages.Compiled]
 
 _MAGIC = b"constrax programs 1\n"
+_FEWER = "Ask for fewer rows, samples or beams, fewer tokens, or lower depths of stacks."
 _ANEW = {"xla_embed_ir_in_executable": False}
 """The default, but given: so a program is compiled anew. One that JAX has read from its cache on disk cannot be written again."""
 _CACHED_FROM = "jax_persistent_cache_min_compile_time_secs"
@@ -51,20 +52,25 @@ class Program(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], *, donate: Sequence[str] = ()) -> None:
         functools.update_wrapper(self, function)
-        self.jitted: Any = jax.jit(function, static_argnames=_keyword_names(function), donate_argnames=tuple(donate))
         self.loaded: dict[Signature, jax.stages.Compiled] = {}
         self._name = f"{function.__module__}.{function.__qualname__}"
+
+        @functools.wraps(function)
+        def traced(*arguments: P.args, **sizes: P.kwargs) -> R:
+            made = function(*arguments, **sizes)
+            needed = sum(x.size * x.dtype.itemsize for x in map(jax.typeof, jax.tree.leaves(made)))
+            check_memory(needed, f"the results of {self._name} take", _FEWER)
+            return made
+
+        self.jitted: Any = jax.jit(traced, static_argnames=_keyword_names(function), donate_argnames=tuple(donate))
         _PROGRAMS[self._name] = self
 
     def __call__(self, *arguments: P.args, **sizes: P.kwargs) -> R:
         try:
             return self._run(*arguments, **sizes)
         except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            what = f"the device has not the memory that {self._name} takes"
-            fix = "Ask for fewer rows, samples or beams, fewer tokens, or lower depths of stacks."
-            raise DecodeError(what, where=str(error).partition("\n")[0][:200], fix=fix) from error
+            _tell_of_memory(error, self._name)
+            raise
 
     def _run(self, *arguments: P.args, **sizes: P.kwargs) -> R:
         recording = _RECORDING.get()
@@ -90,6 +96,41 @@ class Program(Generic[P, R]):
 def program(*, donate: Sequence[str] = ()) -> Callable[[Callable[P, R]], Program[P, R]]:
     """Decorates a function as a `Program`; its arguments by keyword alone are static."""
     return lambda function: Program(function, donate=donate)
+
+
+def to_host(tree: Any) -> Any:
+    """`jax.device_get` of what programs have made: where they run beside Python, what they lack is known only here."""
+    try:
+        return jax.device_get(tree)
+    except jax.errors.JaxRuntimeError as error:
+        _tell_of_memory(error, "the loop")
+        raise
+
+
+def _tell_of_memory(error: Exception, name: str) -> None:
+    """Raises `DecodeError` where a program's error is that it lacks memory."""
+    if "RESOURCE_EXHAUSTED" in str(error):
+        what = f"the device has not the memory that {name} takes"
+        raise DecodeError(what, where=str(error).partition("\n")[0][:200], fix=_FEWER) from error
+
+
+def check_memory(needed: int, what: str, fix: str) -> None:
+    """Raises `DecodeError` where so many bytes, which `what` says for what, are more than all devices have."""
+    most = _memory()
+    if most is not None and needed > most:
+        raise DecodeError(f"{what} {needed / 1e9:,.0f} GB, and the devices have {most / 1e9:,.0f} GB", fix=fix)
+
+
+def _memory() -> int | None:
+    """Bytes of all devices together; None where they are not known."""
+    devices = jax.devices()
+    if devices[0].platform == "cpu":
+        try:
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (AttributeError, ValueError, OSError):  # such as on Windows
+            return None
+    each = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    return None if each is None else int(each) * len(devices)
 
 
 def _keyword_names(function: Callable[..., Any]) -> tuple[str, ...]:

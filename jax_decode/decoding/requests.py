@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from jax_decode.decoding import inputs, vocabularies
 from jax_decode.decoding.inputs import MOST_LISTED
-from jax_decode.decoding.programs import program
+from jax_decode.decoding.programs import check_memory, program
 from jax_decode.errors import DecodeError, checked_flag, is_whole, shown
 from jax_decode.kernels.placement import put_rows
 from jax_decode.step.packing import PackedState, packed
@@ -180,23 +179,15 @@ def read_request(
 
 def check_rows(rows: int, vocab_size: int) -> None:
     """Raises `DecodeError` for more rows than the devices have memory for the logits of a single step."""
-    most = _memory()
-    if most is not None and 4 * rows * vocab_size > most:
-        what = f"the logits of {rows:,} rows over {vocab_size:,} ids take {4 * rows * vocab_size / 1e9:,.0f} GB a step"
-        fix = "Ask for fewer rows, prompts or samples at once."
-        raise DecodeError(f"{what}, and the devices have {most / 1e9:,.0f} GB", fix=fix)
+    what = f"a step's logits of {rows:,} rows over {vocab_size:,} ids take"
+    check_memory(4 * rows * vocab_size, what, "Ask for fewer rows, prompts or samples at once.")
 
 
-def _memory() -> int | None:
-    """Bytes of all devices together; None where they are not known."""
-    devices = jax.devices()
-    if devices[0].platform == "cpu":
-        try:
-            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        except (AttributeError, ValueError, OSError):  # such as on Windows
-            return None
-    each = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
-    return None if each is None else int(each) * len(devices)
+def check_places(rows: int, ids: int, what: str) -> None:
+    """Raises `DecodeError` where 32 bits do not number the ids of all rows, which errors call `what`."""
+    if rows * ids >> 31:
+        fix = f"Use {((1 << 31) - 1) // ids:,} {what} at most."
+        raise DecodeError(f"{rows:,} {what} over {ids:,} ids are more places than a program can number", fix=fix)
 
 
 def read_positive(value: Any, what: str, most: int = MOST_LISTED) -> int:

@@ -17,7 +17,7 @@ from jax_decode.decoding import loop
 from jax_decode.decoding.generate import Way, on_host, prefilled, read_key_words, read_way
 from jax_decode.decoding.incremental import RowText
 from jax_decode.decoding.inputs import is_listed
-from jax_decode.decoding.programs import program
+from jax_decode.decoding.programs import program, to_host
 from jax_decode.decoding.requests import Asked, Request, read_request
 from jax_decode.decoding.result import Generation
 from jax_decode.decoding.stopping import StoppingRule
@@ -206,7 +206,7 @@ class Stream:
     def _look(self) -> list[Piece]:
         """Reads the tokens of the last chunk, applies the rules, and ends on the device the rows that they end."""
         tokens, status, step = _window(self._carry, jax.device_put(np.int32(self._read)), size=self._chunk)
-        tokens, status, step = jax.device_get((tokens, status, step))
+        tokens, status, step = to_host((tokens, status, step))
         seconds = self._clock() - self._started
         pieces = [
             self._advanced(row, tokens[row], Status(int(status[row])), seconds)

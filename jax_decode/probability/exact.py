@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fsa_compile.errors import named_fields
 from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
+from jax_decode.decoding.programs import to_host
 from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.decoding.result import Generation, Work, Written, collect
 from jax_decode.errors import DecodeError, checked_flag, is_whole, named_arguments, no_numbers, shown
@@ -148,7 +149,7 @@ def generate_exact(
 
 def _result(request: Request, out: Any, wanted: int, room: int, memory: Memory) -> ExactGeneration:
     envelope = out.envelope
-    got = jax.device_get((out.samples, out.broken, envelope.masses, envelope.ends, envelope.owner))
+    got = to_host((out.samples, out.broken, envelope.masses, envelope.ends, envelope.owner))
     samples, broken, masses, ends, owner = got
     for prompt in np.flatnonzero(broken):
         raise no_numbers(f"after prompt {prompt} or one of its continuations")

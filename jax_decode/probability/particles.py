@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jax_decode.decoding import inputs
 from jax_decode.decoding.origin import Origin
+from jax_decode.decoding.programs import to_host
 from jax_decode.decoding.requests import Asked, Request, read_positive
 from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, checked_flag, is_number, named_arguments, no_numbers, shown
@@ -133,7 +134,7 @@ def weighted(
     state = first_state(request, size, scheme.always_stop)
     p = run_particles(decoder, request.tables, scheme, words, state, request.batch(), steps=request.steps)
     names = ("tokens", "weights", "raw_logprobs", "log_weights", "log_mass", "ess", "resampled", "draws", "step", "broken")
-    out = jax.device_get({name: getattr(p, name) for name in names} | {"status": p.state.status, "dropped": p.state.dropped})
+    out = to_host({name: getattr(p, name) for name in names} | {"status": p.state.status, "dropped": p.state.dropped})
     for prompt in np.flatnonzero(out["broken"]):
         raise no_numbers(f"after prompt {prompt} or one of its continuations")
     stops = request.stop_ids[request.rows(size)]

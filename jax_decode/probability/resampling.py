@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -40,6 +42,7 @@ def systematic(log_weights: jax.Array, key: jax.Array, step: jax.Array) -> jax.A
     offset = jnp.minimum(bits * jnp.float32(2.0**-32), jnp.float32(1 - 2.0**-24))
     ends = jnp.cumsum(weights_of(log_weights), axis=1)
     points = (jnp.arange(count, dtype=jnp.float32)[None] + offset) / count * ends[:, -1:]
-    parent = (points[:, :, None] >= ends[:, None, :]).sum(2, dtype=jnp.int32)
+    search = functools.partial(jnp.searchsorted, side="right", method="scan_unrolled")
+    parent = jax.vmap(search)(ends, points).astype(jnp.int32)
     last = (count - 1 - jnp.argmax(log_weights[:, ::-1] > NEVER, axis=1)).astype(jnp.int32)  # rounding may point past the last
     return jnp.minimum(parent, last[:, None])

@@ -16,7 +16,7 @@ from fsa_compile.artifact.arrays import UNREACHABLE
 from jax_decode.decoding.decoder import Decoder
 from jax_decode.decoding.inputs import bucket, is_listed
 from jax_decode.decoding.loop import feed_but_last
-from jax_decode.decoding.programs import program
+from jax_decode.decoding.programs import program, to_host
 from jax_decode.decoding.requests import Asked, PromptBatch, Request, read_request
 from jax_decode.decoding.vocabularies import encodes
 from jax_decode.errors import DecodeError, checked_flag, named_arguments, no_numbers, shown
@@ -133,7 +133,7 @@ def scored(decoder: Any, request: Request, rows: list[NDArray[np.int32]], *, lim
     fed, given = jax.device_put((fed, _Given(request.rows(each).astype(np.int32), padded, counts)))
     out: Any = teacher_forced(decoder, request.tables, state, fed, given, block=block)
     traced = isinstance(out.raw, jax.core.Tracer)
-    out = out if traced else jax.device_get(out)
+    out = out if traced else to_host(out)
     stopped = out.accepted & out.running & (out.goes_on | always_stop)
     if request.tables is None:
         stopped = np.full(len(padded), always_stop and (request.stop_ids >= 0).any())

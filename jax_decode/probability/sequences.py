@@ -9,7 +9,8 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from jax_decode.decoding.requests import Asked, Request, read_request
+from jax_decode.decoding.programs import to_host
+from jax_decode.decoding.requests import Asked, Request, check_places, read_request
 from jax_decode.decoding.vocabularies import speller
 from jax_decode.errors import DecodeError, checked_flag, is_number, is_whole, named_arguments, no_numbers, shown
 from jax_decode.kernels.placement import on_automatic_axes
@@ -139,9 +140,10 @@ def enumerated(decoder: Any, request: Request, *, always_stop: bool, max_prefixe
     given, (stop, least) = request.batch(), jax.device_put((np.bool_(checked_flag(always_stop, "always_stop")), least))
     state = first_state(request, 1, stop)
     for rows in sorted({max(min(_FIRST_PREFIXES, max_prefixes), request.num_prompts), max_prefixes}):
+        check_places(rows, max(request.vocab_size, _CHILDREN), "prefixes")
         tree = walk_tree(decoder, tables, state, given, stop, least, room=Room(request.steps, rows, _CHILDREN * rows))
-        if bool(jax.device_get(tree.fits)):
-            tree = jax.device_get(tree)
+        if bool(to_host(tree.fits)):
+            tree = to_host(tree)
             for prompt in np.flatnonzero(np.isnan(tree.ignored)):
                 raise no_numbers(f"after prompt {prompt} or one of its continuations")
             return _collect(tree.levels, int(tree.depth), tree.empty, tree.ignored)

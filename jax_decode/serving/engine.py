@@ -17,12 +17,16 @@ from numpy.typing import NDArray
 
 from fsa_compile.errors import named_fields, shown
 from jax_decode.decoding import inputs
+from jax_decode.decoding.programs import to_host
 from jax_decode.decoding.requests import Numbers, check_rows, read_positive
 from jax_decode.errors import DecodeError, PoolFullError, is_whole
 from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler, prepared
 from jax_decode.serving import turns
 from jax_decode.serving.pool import ConstraintPool
 from jax_decode.step.state import MAX_DEPTH, Status
+
+_MOST_PROGRAMS = 64
+"""Most programs for long prompts, beside those for powers of two: all are compiled ahead."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +119,9 @@ class Engine:
         self._count, self._steps = read_positive(rows, "rows"), read_positive(steps, "steps")
         check_rows(self._count, size)
         self._together = min(read_positive(together, "together"), self._count)
-        self._longest = inputs.bucket(read_positive(max_prompt, "max_prompt"))
+        longest = read_positive(max_prompt, "max_prompt")
+        self._linear = 256 * -(-longest // (256 * _MOST_PROGRAMS))
+        self._longest = self._bucket(longest)
         if not is_whole(max_depth, 0):
             raise DecodeError(f"max_depth is {shown(max_depth)}", fix="Give a whole number of stack cells.")
         self._limit, self._depth = read_positive(max_new_tokens, "max_new_tokens"), int(max_depth)
@@ -223,8 +229,15 @@ class Engine:
     def _warm_lengths(self) -> list[int]:
         """The buckets of prompts; the first twice, because what a program returns is bound to its device and may be another
         kind of argument."""
-        buckets = sorted({inputs.bucket(n) for n in range(1, self._longest + 1)})
+        buckets, length = list[int](), 1
+        while length <= self._longest:
+            buckets.append(self._bucket(length))
+            length = buckets[-1] + 1
         return [buckets[0], *buckets]
+
+    def _bucket(self, length: int) -> int:
+        """What the prompts of a program are padded to."""
+        return inputs.bucket(length, linear=self._linear)
 
     def _warm(self, length: int) -> None:
         """Compiles what a prompt of this length needs, by letting nothing enter."""
@@ -276,7 +289,7 @@ class Engine:
             new += [(request, slot)] * request.samples
         if not new:
             return
-        length = inputs.bucket(max(len(request.prompt) for request, _ in new))
+        length = self._bucket(max(len(request.prompt) for request, _ in new))
         entering = self._entering(new, free, length)
         self._device = turns.enter(self.decoder, self._tables(), self._device, entering, room=self._room)
         for place, (request, slot), sample in zip(free, new, entering.samples.tolist()):
@@ -326,7 +339,7 @@ class Engine:
         """Takes in what the turn before has written."""
         if self._out is None:
             return
-        out: NDArray[np.int32] = np.asarray(self._out[0])
+        out: NDArray[np.int32] = to_host(self._out[0])
         rows, self._out = self._out[1], None
         for i, row in enumerate(rows):
             if row is None or self._rows[i] is not row:

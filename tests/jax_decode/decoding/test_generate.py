@@ -356,7 +356,7 @@ ERRORS = {
     "samples": ({"num_samples": 0}, "num_samples is 0"),
     "rows": (
         {"prompts": [[1]] * 4096, "num_samples": 1 << 24},
-        "the logits of 68,719,476,736 rows over 64 ids take 17,592 GB a step, and the devices have .* GB\n  Ask for fewer rows",
+        "a step's logits of 68,719,476,736 rows over 64 ids take 17,592 GB, and the devices have .* GB\n  Ask for fewer rows",
     ),
     "chunk": ({"chunk": True}, "chunk is True"),
     "progress": ({"progress": "bar"}, "'progress' is 'bar', which cannot be called\n  Give a function of two numbers"),

@@ -22,6 +22,8 @@ from models.tiny import tiny_gemma
 
 SIZE = 8
 WORDS = fsa_compile.Vocabulary.from_tokens([b"", *(bytes([c]) for c in b"abcdefg")], stop_ids=[0])
+MODEL = tiny_gemma(4, "gemma1-mqa", SIZE)
+TABLES = jax_decode.to_device(fsa_compile.compile_regex("[a-g]{0,9}", WORDS))
 ROOT = Path(__file__).parents[3]
 PROCESS = """
 import json, sys
@@ -172,5 +174,32 @@ def test_sizes_that_memory_does_not_hold_are_errors_of_ours():
     def filled(x, *, size):
         return jnp.full(size, x)
 
-    with pytest.raises(DecodeError, match=r"has not the memory that .*filled takes\n.*RESOURCE_EXHAUSTED.*\n  Ask for fewer rows"):
+    @programs.program()
+    def summed(x, *, size):  # holds what it does not return
+        return jnp.cumsum(jnp.full(size, x))[-1]
+
+    with pytest.raises(DecodeError, match=r"the results of .*filled take 4,398 GB, and the devices have .*\n  Ask for fewer rows"):
         filled(jnp.ones(()), size=(1 << 20, 1 << 20))
+    with pytest.raises(DecodeError, match=r"has not the memory that .* takes\n.*RESOURCE_EXHAUSTED.*\n  Ask for fewer rows"):
+        programs.to_host(summed(jnp.ones(()), size=1 << 40))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda: jax_decode.generate(MODEL, [1], None, max_new_tokens=2, chunk=1 << 24, num_samples=1 << 14),
+        lambda: jax_decode.beam_search(MODEL, [1], None, max_new_tokens=1 << 23, beams=1 << 16, stop_ids=[0]),
+        lambda: jax_decode.log_mass(MODEL, [1], TABLES, max_new_tokens=(1 << 24) - 1),
+        lambda: jax_decode.log_mass(MODEL, [1], TABLES, max_new_tokens=1 << 10, max_prefixes=1 << 24),
+        lambda: jax_decode.generate_smc(MODEL, [1], TABLES, max_new_tokens=1 << 20, particles=1 << 16, key=jax.random.key(0)),
+        lambda: jax_decode.Engine(MODEL, None, rows=1 << 12, max_prompt=1 << 24, max_new_tokens=2),
+    ],
+)
+def test_calls_that_memory_does_not_hold_are_refused_before_they_are_compiled(asked):
+    with pytest.raises(DecodeError, match=r"^the results of jax_decode\..* take [\d,]+ GB, and the devices have [\d,]+ GB\n  Ask for"):
+        asked()
+
+
+def test_prefixes_whose_children_32_bits_do_not_number():
+    with pytest.raises(DecodeError, match=r"268,435,456 prefixes over 8 ids are more places .*\n  Use 268,435,455 prefixes"):
+        jax_decode.enumerate_sequences(MODEL, [1], TABLES, max_new_tokens=4, max_prefixes=1 << 28)
