@@ -56,6 +56,11 @@ def is_whole(value: Any, least: int, most: int = (1 << 31) - 1) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= int(value) <= most
 
 
+def is_word(value: Any, words: Iterable[Any]) -> bool:
+    """Whether a value is one of several texts, or None where that is among them; no array is one."""
+    return (value is None or isinstance(value, str)) and value in words
+
+
 def whole(value: Any, name: str, most: int = (1 << 31) - 1, least: int = 0) -> int:
     """A whole number between two bounds, both allowed, as an int; raises `ConstraintError` for anything else."""
     if not is_whole(value, least, most):
@@ -71,7 +76,7 @@ def checked_flag(value: Any, name: str) -> bool:
 
 
 def listed(values: Any, name: str, most: int = 1 << 24) -> list[Any]:
-    """The members of something that holds several, no text; raises `ConstraintError` for anything else, and for more than `most`."""
+    """The members of what holds several, `most` at most, and is no text; raises `ConstraintError` for anything else."""
     try:
         found = None if isinstance(values, (str, bytes, Mapping)) else list(itertools.islice(values, most + 1))
     except TypeError:

@@ -213,6 +213,10 @@ class HostWalk(BitmaskWalk):
 
     def after(self, at: Configuration, token: int) -> Configuration | None:
         """Where a text token leads from a configuration of a deterministic constraint, None where it is forbidden."""
+        _check_configuration(at)
+        token = token_id(token)
+        if not 0 <= token < self.constraint.vocab_size:
+            return None
         return next((there for there, _ in self._reached([at], token, int(UNREACHABLE))), None)
 
     def next_node(self, token: int) -> int:
@@ -437,7 +441,7 @@ class HostWalk(BitmaskWalk):
 
 def _check_configuration(at: Any) -> None:
     if at.__class__ is not Configuration:
-        raise ConstraintError(f"the configuration is {shown(at)}", fix="Give one of walk.configurations, or what after() returned.")
+        raise ConstraintError(f"the configuration is {shown(at)}", fix="Give one of walk.configurations.")
 
 
 def rung(ladder: np.ndarray, register: int) -> int:

@@ -24,7 +24,7 @@ from fsa_compile.automata.labels import FIRST_BYTE
 from fsa_compile.automata.letter_dfa import LetterDfa, letter_sets
 from fsa_compile.automata.openfst import Arcs, arcs_from_fst, byte_dfa_from_arcs, determinize, fst_from_arcs
 from fsa_compile.automata.utf8 import to_byte_dfa
-from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.errors import ConstraintError, LimitError, is_word
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.unicode.code_points import LAST, CodePointSet, complement, is_surrogate, normal, union
 
@@ -56,7 +56,7 @@ def read_automaton(automaton: Any, alphabet: Alphabet) -> _Machine:
     Raises:
       ConstraintError: it is of no known kind, or a label is not a symbol of the alphabet.
     """
-    if alphabet not in ("bytes", "code points"):
+    if not is_word(alphabet, ("bytes", "code points")):
         raise ConstraintError(f"unknown alphabet {alphabet!r}", fix='Use alphabet="bytes" or alphabet="code points".')
     if isinstance(automaton, ByteDfa):
         source, byte, target = automaton.arcs

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from fsa_compile.errors import ConstraintError, UnsupportedGrammarError
+from fsa_compile.errors import ConstraintError, UnsupportedGrammarError, is_word
 from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
@@ -32,22 +32,23 @@ def parse_grammar(
 ) -> Grammar:
     """Reads a grammar without compiling it; the arguments and errors are `compile_grammar`'s."""
     limits = limits or CompileLimits()
-    if syntax not in (None, "lark", "gbnf"):
+    if not is_word(syntax, (None, "lark", "gbnf")):
         raise ConstraintError(f"unknown grammar syntax {syntax!r}", fix='Write syntax="lark" or syntax="gbnf".')
-    if mode not in (None, "longest", "characters"):
+    if not is_word(mode, (None, "longest", "characters")):
         raise ConstraintError(f"unknown lexical mode {mode!r}", fix='Write mode="longest" or mode="characters".')
-    if syntax == "gbnf" or (syntax is None and re.search(r"^[ \t]*[A-Za-z][\w-]*[ \t]*::=", text, re.M)):
+    if syntax == "gbnf" or (syntax is None and isinstance(text, str) and _RULE_OF_GBNF.search(text)):
         from fsa_compile.grammar.gbnf_syntax import parse_gbnf
 
         if mode == "longest":
             what = "GBNF describes characters; it has no lexer to match longest"
             raise ConstraintError(what, fix='Leave mode out, or write the grammar in Lark\'s syntax.')
-        return parse_gbnf(text, start=start or "root", limits=limits)
+        return parse_gbnf(text, start="root" if start is None else start, limits=limits)
     from fsa_compile.grammar.lark_syntax import parse_lark
 
-    return parse_lark(text, start=start or "start", mode=mode, limits=limits)
+    return parse_lark(text, start="start" if start is None else start, mode=mode, limits=limits)
 
 
+_RULE_OF_GBNF = re.compile(r"^[ \t]*[A-Za-z][\w-]*[ \t]*::=", re.M)
 _BNF = re.compile(r"^[ \t]*<?[A-Za-z][\w-]*>?[ \t]*::=", re.M)
 _RULE = re.compile(r"^[ \t]*[?!]*([A-Za-z_][\w-]*)[ \t]*:[ \t]*\S", re.M)
 

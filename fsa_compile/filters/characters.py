@@ -13,7 +13,7 @@ from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.letter_dfa import LetterDfa, letter_sets
 from fsa_compile.automata.utf8 import to_byte_dfa
 from fsa_compile.canonical.encoder.normal_form import nfc_inert_points
-from fsa_compile.errors import ConstraintError, LimitError, is_whole
+from fsa_compile.errors import ConstraintError, LimitError, is_whole, is_word
 from fsa_compile.filters.filter_base import TextFilter
 from fsa_compile.languages.language import Language
 from fsa_compile.limits import CompileLimits, Deadline
@@ -114,7 +114,7 @@ def length(
       ConstraintError: bounds that are no lengths, or that exclude each other.
     """
     low, high = checked_bounds(exactly, at_least, at_most, "length")
-    if unit not in ("characters", "words", "bytes"):
+    if not is_word(unit, ("characters", "words", "bytes")):
         fix = 'Write unit="characters", "words" or "bytes"; token_count(...) counts tokens.'
         raise ConstraintError(f"unknown unit of length {unit!r}", fix=fix)
     description = f"length(at_least={low}, at_most={high}, unit={unit!r})"

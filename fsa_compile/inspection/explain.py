@@ -119,6 +119,7 @@ def statistics(constraint: CompiledConstraint | CompiledItems) -> Statistics:
     c = constraint
     if isinstance(c, CompiledItems):
         return _of_items(c)
+    _compiled(c)
     return Statistics(
         states=c.num_nodes - 1,
         accepting=int(c.accept.sum()),
@@ -221,6 +222,8 @@ def sample(
     Returns:
       Token ids, without an end-of-text id.
     """
+    if not isinstance(stop, (int, float)):
+        raise ConstraintError(f"stop is {shown(stop)}", fix="Give a probability, such as 0.3.")
     draw = np.random.default_rng(whole(seed, "the seed", (1 << 63) - 1))
     least = _compiled(constraint).shortest_depth
     walk = constraint.walk(None if max_depth is None else max(whole(max_depth, "max_depth"), least))

@@ -61,7 +61,7 @@ def compile_items(
         vocab_size=vocabulary.size,
         fingerprint=vocabulary.fingerprint,
         stop_ids=vocabulary.stop_ids,
-        source=source or f"{len(trie.item):,} items",
+        source=f"{len(trie.item):,} items" if source is None else source,
         token=trie.token,
         first=trie.first,
         distance=trie.distance,

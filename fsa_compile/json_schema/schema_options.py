@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection
 from typing import Literal, TypeAlias
 
-from fsa_compile.errors import ConstraintError, is_whole, named_fields
+from fsa_compile.errors import ConstraintError, is_whole, is_word, named_fields
 
 Draft: TypeAlias = Literal["auto", "3", "4", "6", "7", "2019-09", "2020-12"]
 Whitespace: TypeAlias = Literal["compact", "optional", "spaced", "indented"]
@@ -122,7 +122,7 @@ class SchemaOptions:
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
             value = getattr(self, name)
-            if value not in allowed:
+            if not is_word(value, allowed):
                 raise ConstraintError(
                     f"SchemaOptions.{name} is {value!r}", fix="It may be " + ", ".join(map(repr, allowed)) + "."
                 )

@@ -50,7 +50,7 @@ class Language:
                 "the language holds special tokens or whole tokens, which are no bytes", where=f"  {_cut(self.description)}",
                 fix="Compile it over a vocabulary: compile_language(language, tokenizer).",
             )  # fmt: skip
-        limits = checked_limits(limits or DEFAULT_LIMITS)
+        limits = DEFAULT_LIMITS if limits is None else checked_limits(limits)
         dfa = self._build(limits, deadline or Deadline(limits))
         if dfa is None or dfa.start == 0:
             raise UnsatisfiableError(

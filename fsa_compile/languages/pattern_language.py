@@ -39,7 +39,7 @@ class PatternLanguage(Language):
         self.description = source if not flags else f"{source} (flags {re.RegexFlag(flags)!s})"
 
     def to_byte_machine(self, limits: CompileLimits | None = None, deadline: Deadline | None = None) -> ByteMachine | None:
-        limits = checked_limits(limits or DEFAULT_LIMITS)
+        limits = DEFAULT_LIMITS if limits is None else checked_limits(limits)
         self._check(limits)
         return counted_machine(self._tree, limits, deadline or Deadline(limits))
 

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, is_word
 
 _GRAMMARS: dict[str, dict[str, Any]] = {
     "arithmetic": {"syntax": "lark", "mode": "longest"},
@@ -47,7 +47,6 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_GRAMMARS))
 
 
-@cache
 def grammar_text(name: str) -> str:
     """The text of a grammar, comments included.
 
@@ -61,7 +60,11 @@ def grammar_text(name: str) -> str:
       >>> grammar_text("json").count("value:")
       1
     """
-    syntax = options(name)["syntax"]
+    return _text(name, options(name)["syntax"])
+
+
+@cache
+def _text(name: str, syntax: str) -> str:
     text = resources.files(__name__).joinpath(f"{name}.{syntax}").read_text(encoding="utf-8")
     if name not in _EXTENDED:
         return text
@@ -78,7 +81,7 @@ def options(name: str) -> dict[str, Any]:
     Raises:
       ConstraintError: there is no such grammar.
     """
-    if name not in _GRAMMARS:
+    if not is_word(name, _GRAMMARS):
         raise ConstraintError(f"the library has no grammar {name!r}", fix=f"It has {', '.join(names())}.")
     return dict(_GRAMMARS[name])
 

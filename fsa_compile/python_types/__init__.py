@@ -29,7 +29,7 @@ from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.machines import compile_machine
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, is_word
 from fsa_compile.formats.free_text import text_then
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.inputs.guard import guarded
@@ -298,11 +298,9 @@ def _known_shape(T: Any, allow_code: bool) -> TypeShape:
 
 
 def _checked(style: str) -> Style:
-    if style == "json":
-        return "json"
-    if style == "python":
-        return "python"
-    raise ConstraintError(f"unknown style {style!r}", fix='Write style="json" or style="python".')
+    if not is_word(style, ("json", "python")):
+        raise ConstraintError(f"unknown style {style!r}", fix='Write style="json" or style="python".')
+    return "json" if style == "json" else "python"
 
 
 __all__ = [

@@ -48,7 +48,7 @@ def shape_of_calls(
     for name in names:
         if names.count(name) > 1:
             raise UnsupportedTypeError("two functions have this name", place=name, fix="Rename one of them.")
-    reader = Reader(namespace or {}, allow_code)
+    reader = Reader({} if namespace is None else namespace, allow_code)
     records = [_record(reader, function, name) for function, name in zip(listed, names)]
     if style == "json":
         records = [_named(record) for record in records]

@@ -263,7 +263,9 @@ def _rebuild(
 
 def _checked_tokens(tokens: Sequence[bytes]) -> tuple[bytes, ...]:
     """`tokens` as a tuple, after checking its types and sizes."""
-    tokens = tuple(tokens)
+    if not isinstance(tokens, Iterable):
+        raise TokenizerError(f"the tokens are {shown(tokens)}, not a list", fix="Give one bytes object per id, in id order.")
+    tokens = tuple(itertools.islice(tokens, MAX_TOKENS + 1))
     if set(map(type, tokens)) - {bytes}:
         index, wrong = next((i, t) for i, t in enumerate(tokens) if type(t) is not bytes)
         raise TokenizerError(
@@ -288,9 +290,12 @@ def _checked_tokens(tokens: Sequence[bytes]) -> tuple[bytes, ...]:
 
 def _listed(ids: Any) -> tuple[Any, ...]:
     """`ids`, or an error that says that a list was wanted."""
-    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+    try:
+        found = None if isinstance(ids, (str, bytes)) else tuple(itertools.islice(ids, MAX_TOKENS + 1))
+    except TypeError:
+        found = None
+    if found is None:
         raise TokenizerError(f"the stop ids are {ids!r}, not a list of ids", fix="Give a list such as [2].")
-    found = tuple(itertools.islice(ids, MAX_TOKENS + 1))
     if len(found) > MAX_TOKENS:
         raise TokenizerError(f"there are over {MAX_TOKENS:,} stop ids", fix="Give a list such as [2].")
     return found

@@ -26,7 +26,7 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_machine
-from fsa_compile.errors import ConstraintError, flat_enough
+from fsa_compile.errors import ConstraintError, flat_enough, is_word
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import json_text
 from fsa_compile.json_schema import with_bounds
@@ -130,7 +130,7 @@ def yaml_machine(
       UnsatisfiableSchemaError: no value satisfies it.
       LimitError: a limit of `options.schema` or `limits` is exceeded.
     """
-    if style not in ("block", "flow"):
+    if not is_word(style, ("block", "flow")):
         raise ConstraintError(f"unknown style {style!r}", fix='Write style="block" or style="flow".')
     options, limits = _checked(options), limits or CompileLimits()
     deadline = deadline or Deadline(limits)

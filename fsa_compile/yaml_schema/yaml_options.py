@@ -6,7 +6,7 @@ import dataclasses
 from typing import Literal, TypeAlias
 
 from fsa_compile.errors import ConstraintError, is_whole, named_fields
-from fsa_compile.json_schema.schema_options import DEFAULT_OPTIONS, SchemaOptions
+from fsa_compile.json_schema.schema_options import DEFAULT_OPTIONS, SchemaOptions, checked_options
 
 Style: TypeAlias = Literal["block", "flow"]
 _JSON_ONLY = ("whitespace", "max_indent", "string_escapes", "word_escapes", "key_order", "max_object_depth", "max_array_depth")
@@ -43,6 +43,7 @@ class YamlOptions:
         if self.max_indent % 2:
             what = f"YamlOptions.max_indent must be even, not {self.max_indent}"
             raise ConstraintError(what, fix="Levels are two columns apart.")
+        object.__setattr__(self, "schema", checked_options(self.schema))
         for name in _JSON_ONLY:
             if getattr(self.schema, name) != getattr(DEFAULT_OPTIONS, name):
                 raise ConstraintError(f"SchemaOptions.{name} is about JSON texts", fix="Leave it at its default for YAML.")

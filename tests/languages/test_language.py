@@ -111,6 +111,10 @@ def test_operands_must_be_languages(other):
         lambda: regex("a") & other,
         lambda: regex("a") - other,
         lambda: regex("a") + other,
+        lambda: other | regex("a"),
+        lambda: other & regex("a"),
+        lambda: other - regex("a"),
+        lambda: other + regex("a"),
     ):
         with pytest.raises(ConstraintError, match="not a Language"):
             operate()

@@ -166,6 +166,7 @@ SPECIAL = {
     "text": ("<|x|>", "special_tokens is neither a mapping from names to ids nor a list"),
     "twice": (["<|x|>", "<|x|>"], "special_tokens is neither"),
     "number": ([3], "special_tokens is neither"),
+    "numbers": (range(2**40), "special_tokens is neither"),
     "id text": ({"<|x|>": "3"}, "special_tokens is neither"),
     "negative": ({"<|x|>": -3}, "special_tokens is neither"),
     "set": ({"<|x|>"}, "special_tokens is neither"),
@@ -185,6 +186,7 @@ def test_wrong_special_tokens(name):
         (["<|y|>"], "Special tokens of this tokenizer: none"),
         (3, "stop_ids is 3, not a list"),
         ("ab", "not a list"),
+        (range(2**40), "there are over 4,194,304 stop ids"),
     ],
 )
 def test_wrong_stop_ids(stops, message):

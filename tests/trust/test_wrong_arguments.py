@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import operator
 import re
 from pathlib import Path
 
@@ -318,6 +319,7 @@ TOKENIZER = fsa_compile.load_tokenizer(models.small_tokenizer_path())
 CANONICAL = fsa_compile.canonical_tables(TOKENIZER)
 OWN = fsa_compile.compile_regex("[a-z ]{1,9}", TOKENIZER, canonical=True)
 PIPELINE = fsa_compile.TextPipeline(TOKENIZER)
+WALK, LANGUAGE = CONSTRAINT.walk(), fsa_compile.regex("a")
 HOST = {
     "bitmask_shape": (fsa_compile.bitmask.bitmask_shape, [2, 257], 0),
     "apply_bitmask": (fsa_compile.bitmask.apply_bitmask, [np.zeros((2, 257), np.float32), fsa_compile.bitmask.allocate_bitmask(2, 257)], 0),
@@ -349,6 +351,30 @@ HOST = {
     "namespace": (lambda names, code: fsa_compile.parse(int, "5", namespace=names, allow_code=code), [{}, False], 0),
     "sample": (lambda *given: fsa_compile.inspect.sample(given[0], seed=given[1], max_tokens=given[2], max_depth=given[3]), [CONSTRAINT, 0, 9, 4], 0),
     "shortest_tokens": (fsa_compile.inspect.shortest_tokens, [CONSTRAINT, None], 0),
+    "after": (WALK.after, [WALK.configurations[0], 122], 0),
+    "accepts_at": (WALK.accepts_at, [WALK.configurations[0]], 0),
+    "sources": (WALK.sources, [WALK.configurations[0]], 0),
+    "words_at": (lambda at: WALK.words_at(at, 9), [WALK.configurations[0]], 0),
+    "resumed": (WALK.resumed, [WALK.configurations], 0),
+    "or": (operator.or_, [LANGUAGE, LANGUAGE], 0),
+    "and": (operator.and_, [LANGUAGE, LANGUAGE], 0),
+    "but not": (lambda other: other - LANGUAGE, [fsa_compile.regex("a|b")], 0),
+    "one after the other": (operator.add, [LANGUAGE, LANGUAGE], 0),
+    "to_byte_dfa": (LANGUAGE.to_byte_dfa, [None], 0),
+    "to_byte_machine": (LANGUAGE.to_byte_machine, [None], 0),
+    "statistics": (fsa_compile.inspect.statistics, [CONSTRAINT], 0),
+    "stop": (lambda stop: fsa_compile.inspect.sample(CONSTRAINT, stop=stop), [0.3], 0),
+    "grammar": (lambda start, syntax, mode: fsa_compile.compile_grammar(NESTED, VOCABULARY, start=start, syntax=syntax, mode=mode), [None, "lark", None], 0),
+    "captures": (lambda grammar: fsa_compile.parse_captures(grammar, VOCABULARY, "a"), ['start[capture]: "a"'], 0),
+    "library": (fsa_compile.library.options, ["json"], 0),
+    "grammar of the library": (fsa_compile.library.grammar_text, ["json"], 0),
+    "style of a type": (lambda style: fsa_compile.dump(int, 5, style=style), ["json"], 0),
+    "style of YAML": (lambda style: fsa_compile.compile_yaml_schema({"const": 1}, VOCABULARY, style=style), ["flow"], 0),
+    "options of YAML": (lambda schema: fsa_compile.YamlOptions(schema=schema), [fsa_compile.SchemaOptions()], 0),
+    "draft": (lambda draft: fsa_compile.SchemaOptions(draft=draft), ["7"], 0),
+    "alphabet": (lambda alphabet: fsa_compile.acceptor(DFA, alphabet=alphabet), ["bytes"], 0),
+    "unit": (lambda unit: fsa_compile.filters.length(at_most=3, unit=unit), ["bytes"], 0),
+    "stop ids": (lambda ids: fsa_compile.Vocabulary.from_tokens([b"a", b""], stop_ids=ids), [[1]], 0),
     "indices": (lambda i: fsa_compile.step_matchers([fsa_compile.Matcher(CONSTRAINT, VOCABULARY)], None, fsa_compile.bitmask.allocate_bitmask(2, 257), i), [[1]], 0),
 }  # fmt: skip
 """Methods and functions that run on the host, their arguments, and arguments behind them that stay."""

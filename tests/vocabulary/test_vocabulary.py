@@ -156,6 +156,7 @@ WRONG = {
     "stop is a bool": ({"stop_ids": [True]}, "the stop id is True, not an integer"),
     "stop is a float": ({"stop_ids": [6.0]}, "the stop id is 6.0, not an integer"),
     "stops no list": ({"stop_ids": 6}, "the stop ids are 6, not a list"),
+    "stops without end": ({"stop_ids": itertools.repeat(6)}, "there are over 4,194,304 stop ids"),
     "special is text": ({"special": {"a": 0}}, "special id of 'a' 0 writes the text b'a'"),
     "special no mapping": ({"special": ["<eos>"]}, "not a mapping from name to id"),
     "special name": ({"special": {3: 6}}, "not a mapping from name to id"),
