@@ -107,14 +107,15 @@ def _render(renderer: Renderer, messages: Sequence[Mapping[str, Any]], tokenizer
         parts += [(-1, text[at : found.start()]), (tokenizer.vocabulary.special[found[0]], found[0])]
         at = found.end()
     parts.append((-1, text[at:]))
-    return [(token, part.replace(mark, "")) for token, part in parts if part]
+    escaped = json.dumps(mark)[1:-1]  # as a template writes it that asks for ASCII
+    return [(token, part.replace(mark, "").replace(escaped, "")) for token, part in parts if part]
 
 
 def _broken(value: Any, pattern: re.Pattern[str], mark: str) -> Any:
     if isinstance(value, str):
         return pattern.sub(lambda found: found[0][0] + mark + found[0][1:], value)
     if isinstance(value, Mapping):
-        return {key: _broken(part, pattern, mark) for key, part in value.items()}
+        return {_broken(key, pattern, mark): _broken(part, pattern, mark) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [_broken(part, pattern, mark) for part in value]
     return value

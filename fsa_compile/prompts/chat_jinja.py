@@ -127,12 +127,16 @@ def _looked_at(generator: type) -> type:
     return type("Sized", (generator,), {name: sized(getattr(generator, name)) for name in displays})
 
 
-def _tojson(value: Any, indent: int | None = None, **_: Any) -> str:
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """JSON as `transformers` writes it; its arguments have the same names and order."""
     import jinja2.exceptions
 
-    if isinstance(indent, int) and indent > _MOST_INDENT:
-        raise jinja2.exceptions.SecurityError("an indentation is too large")
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    wide = isinstance(indent, int) and indent > _MOST_INDENT
+    if wide or any(isinstance(text, str) and len(text) > _MOST_INDENT for text in (indent, *(separators or ()))):
+        raise jinja2.exceptions.SecurityError("an indentation or a separator is too large")
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 
 import pytest
@@ -90,6 +91,70 @@ def test_what_messages_say_is_text(folder, tokenizer):
         assert pieces(prompt, tokenizer) == [
             "<bos>", "<start_of_turn>", f"user\n{says}", "<end_of_turn>", "\n", "<start_of_turn>", "model\n"
         ]  # fmt: skip
+
+
+TEMPLATES = {
+    "tools": """{{ bos_token }}{% if tools %}<start_of_turn>tools
+{{ tools | tojson(separators=(',', ':')) }}<end_of_turn>
+{% for tool in tools %}{{ tool.name }}: {{ tool | tojson(indent=2, sort_keys=true) }}{% if not loop.last %}, {% endif %}{% endfor %}
+{% endif %}
+{% for m in messages %}
+    {%- if m.role == 'system' %}{% continue %}{% endif %}
+<start_of_turn>{{ m['role'] }}
+{{ (m.content or '') | trim }}{% for call in m.tool_calls or [] %}{{ call.arguments | tojson(true) }}{% endfor %}<end_of_turn>
+{% endfor %}{% if add_generation_prompt %}<start_of_turn>model
+{% endif %}""",
+    "state": """{% macro shown(x) %}[{{ x }}]{% endmacro %}{% set ns = namespace(n=0, last=none) %}
+{% for m in messages[::-1] %}{% set ns.n = ns.n + 1 %}{% if m.role == 'user' and ns.last is none %}{% set ns.last = loop.index0 %}
+{% endif %}{% if ns.n > 3 %}{% break %}{% endif %}{{ shown(m.content) if m.content is string else m | tojson }}{% endfor %}
+{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list | tojson }}{{ ns.last }}
+{% if enable_thinking is defined and not enable_thinking %}<eos>{% endif %}""",
+}
+
+
+def test_random_conversations_are_written_as_jinja_writes_them(tokenizer):
+    """Beside Jinja alone, with the filter `tojson` of `transformers`: names of special tokens in what is said change nothing."""
+    sandbox = pytest.importorskip("jinja2.sandbox")
+    plain = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+
+    def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+        return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    plain.filters["tojson"] = tojson
+    rng = random.Random(7)
+    pieces = ["<eos>", "<end_of_turn>", "<start_of_turn>", "a", " ", "\n", "é", "<b>", '"', "\\", "'", "{{ x }}", "{% endfor %}", "😀", "\\udb80"]
+
+    def said():
+        return "".join(rng.choices(pieces, k=rng.randrange(6)))
+
+    def value(depth=0):
+        kind = rng.randrange(6 if depth < 2 else 4)
+        if kind < 4:
+            return [said(), rng.randrange(-5, 5), None, 0.5][kind]
+        return [value(depth + 1), said()] if kind == 4 else {said(): value(depth + 1), "k": said()}
+
+    for _ in range(40):
+        messages = [{"role": rng.choice(["system", "user", "assistant"]), "content": rng.choice([said(), said(), None])} for _ in range(rng.randint(1, 5))]
+        for message in rng.sample(messages, rng.randrange(len(messages) + 1)):
+            message["tool_calls"] = [{"name": "f", "arguments": value()}]
+        given = {"tools": rng.choice([None, [{"name": said(), "parameters": value()}] * 2]), "add_generation_prompt": rng.random() < 0.5}
+        given |= rng.choice([{}, {"enable_thinking": False}])
+        for name, source in TEMPLATES.items():
+            due = plain.from_string(source).render(messages=messages, bos_token="<bos>", eos_token="<eos>", **given)
+            made = chat_prompt(messages, tokenizer, template=source, **given)
+            assert made.text == due, (name, messages, given)
+            special = set(tokenizer.vocabulary.special.values())
+            marks = {"tools": {tokenizer.vocabulary.special[n] for n in ("<bos>", "<start_of_turn>", "<end_of_turn>")}, "state": {1}}[name]
+            silent = plain.from_string(source).render(messages=hidden(messages), bos_token="<bos>", eos_token="<eos>", **hidden(given))
+            assert sum(t in special for t in made.ids) == sum(silent.count(n) for n in tokenizer.vocabulary.special), (name, messages, given)
+            assert {t for t in made.ids if t in special} <= marks
+
+
+def hidden(value):
+    """The same without the beginnings of special tokens' names."""
+    if isinstance(value, dict):
+        return {hidden(k): hidden(v) for k, v in value.items()}
+    return [hidden(x) for x in value] if isinstance(value, list) else value.replace("<", "") if isinstance(value, str) else value
 
 
 def test_the_end_of_a_turn_is_found_in_the_template(tokenizer):
