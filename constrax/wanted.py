@@ -33,6 +33,7 @@ import fsa_compile
 from constrax.errors import UseError
 from fsa_compile.compiler.grammars import is_grammar
 from fsa_compile.errors import named_fields
+from fsa_compile.protocols.answers import json_value
 
 FORMS = (
     "Give a regular expression, a list of strings, a JSON Schema (a dict), a type such as a dataclass, a function to call, "
@@ -175,7 +176,7 @@ def _schema(schema: Mapping[str, Any]) -> Plan:
         key = None  # the compiler says what is wrong with it
     given = schema if isinstance(schema, dict) else dict(schema)
     _warn_of_mistakes(given)
-    return Plan("JSON Schema", functools.partial(fsa_compile.compile_json_schema, given), json.loads, key)
+    return Plan("JSON Schema", functools.partial(fsa_compile.compile_json_schema, given), json_value, key)
 
 
 def _warn_of_mistakes(schema: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ import jax_decode
 import jax_decode.errors
 import models
 import models.errors
+from constrax.wanted import plan_of
 from fsa_compile import inspect, library
 
 
@@ -70,6 +71,7 @@ MISTAKES = {
     "a value as a type": (lambda: fsa_compile.compile_type(Person(1), VOCABULARY), "Pass the class itself: Person"),
     "type and tokenizer swapped": (lambda: fsa_compile.compile_type(VOCABULARY, Person), "the tokenizer or text comes second"),
     "a list of choices as a type": (lambda: fsa_compile.compile_type([1, 2], VOCABULARY), "Literal[1, 2]"),
+    "an answer of too many digits": (lambda: plan_of({"type": "integer"}).read("1" * 5000), "Exceeds the limit"),
     "a class as a function": (lambda: fsa_compile.compile_call(Person, VOCABULARY), "Write a def"),
     "a class as a schema": (lambda: fsa_compile.compile_json_schema(Person, VOCABULARY), "Use compile_type(Person, tokenizer)"),
     "a file's name as a schema": (lambda: fsa_compile.compile_json_schema("person.json", VOCABULARY), "Path('person.json').read_text()"),

@@ -58,12 +58,13 @@ def answer_of(response: Any) -> Answer:
         return Answer(lambda options, limits, deadline: grammar_format(given, start, _POINTER, limits, deadline), str)
     if isinstance(response, Mapping):
         schema = Json(response, _POINTER)
-        return Answer(lambda options, limits, deadline: schema, _json)
+        return Answer(lambda options, limits, deadline: schema, json_value)
     of_type = json_schema(response)
     return Answer(lambda options, limits, deadline: Json(of_type, _POINTER), lambda text: parse(response, text))
 
 
-def _json(text: str) -> Any:
+def json_value(text: str) -> Any:
+    """What a JSON text says, or an error of ours: Python reads no whole number of more than 4,300 digits."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
