@@ -17,6 +17,7 @@ import fsa_compile
 import jax_decode
 import models
 from jax_decode import ConstraintPool, DecodeError, Engine, Status
+from jax_decode.decoding.inputs import bucket
 from jax_decode.errors import PoolFullError
 
 LIMIT = 24
@@ -257,3 +258,19 @@ def test_what_cannot_be_served_is_refused_when_it_is_submitted(pool):
     with pytest.raises(DecodeError, match="has no pool"):
         _engine(None).submit([5], _constraints()[1])
     assert engine.pending == 0
+
+
+@pytest.mark.parametrize("longest", [1, 300, 16_384, 16_385, 100_000, 1 << 24])
+def test_few_programs_serve_prompts_of_all_lengths(longest, monkeypatch):
+    """One for every 256 tokens were 65,536 for the longest, compiled before the engine answered."""
+    warmed = []
+    monkeypatch.setattr(jax_decode.Engine, "_warm", lambda self, length: warmed.append(length))
+    monkeypatch.setattr("jax_decode.serving.turns.no_rows", lambda *_, **__: None)
+    engine = jax_decode.Engine(toy(8), None, rows=1, max_prompt=longest, max_new_tokens=2)
+    assert len(warmed) <= 1 + 64 + 20
+    assert warmed[0] == warmed[1]
+    assert warmed[1:] == sorted(set(warmed))
+    for length in (1, 16, 17, 200, 257, longest // 3, longest // 2, longest):
+        if 0 < length <= longest:
+            assert engine._bucket(length) == next(size for size in warmed[1:] if size >= length)
+            assert longest > 16_384 or engine._bucket(length) == bucket(length)
