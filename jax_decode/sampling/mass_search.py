@@ -57,7 +57,7 @@ class ByLogit(NamedTuple):
         whole = self.each * _row_sums(self.over(of, jnp.add, *ends)) + listed
         return whole if self.part is None else self.part.total(whole)
 
-    def count(self, low: jax.Array) -> jax.Array:
+    def number_from(self, low: jax.Array) -> jax.Array:
         """How many of them, without those listed, are not below a place."""
         count = _row_sums(self.over(lambda y, e, low: jnp.where(y >= low, 1.0, 0.0), jnp.add, from_order(low)))
         return count if self.part is None else self.part.total(count)
@@ -120,7 +120,7 @@ class ByExponential(NamedTuple):
         whole = self.each * lanes_sum(row_lanes(self.exps, function))
         return whole + lanes_sum(row_lanes(self.listed, function)) if self.listed.shape[1] else whole
 
-    def count(self, low: jax.Array) -> jax.Array:
+    def number_from(self, low: jax.Array) -> jax.Array:
         return lanes_sum(row_lanes(self.exps, lambda e: jnp.where(e >= from_order(low)[:, None], 1.0, 0.0)))
 
     def below(self, high: jax.Array) -> jax.Array:

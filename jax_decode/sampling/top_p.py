@@ -303,7 +303,7 @@ def _guesses(
     low, high = sample.logit(near.low), sample.logit(near.high)
     middle = sample.logit(near.guess(sample, jnp.float32(0)))
     # The number of others above the border varies like its root from sample to sample.
-    deviation = sample.each * jnp.sqrt(sample.count(near.low) + 1)
+    deviation = sample.each * jnp.sqrt(sample.number_from(near.low) + 1)
     between = jnp.maximum(near.between / sample.weight(near.low), 1.0)
     span = (high - low) * (_DEVIATIONS * deviation / between)
     return [least, *(sample.place(x) for x in (middle - span, middle + span))]
