@@ -149,7 +149,7 @@ def largest_columns(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     if x.shape[1] % _GROUP or groups < 2 * k:
         return jax.lax.top_k(x, k)
     _, group = jax.lax.top_k(x.reshape(len(x), _GROUP, groups).max(1), k)
-    place = (group[:, None] + groups * jnp.arange(_GROUP, dtype=jnp.int32)[:, None]).reshape(len(x), -1)
+    place = (group[:, None] + groups * jnp.arange(_GROUP, dtype=jnp.int32)[None, :, None]).reshape(len(x), -1)
     most, among = jax.lax.top_k(jnp.take_along_axis(x, place, 1), k)
     return most, jnp.take_along_axis(place, among, 1)
 

@@ -193,7 +193,7 @@ def _of_columns(
 ) -> tuple[jax.Array, jax.Array]:
     """Scaled logits, -inf where there is no mass, and exponentials of the tokens of columns int32[n, m] of some rows."""
     count = -(-tokens.exps.shape[1] // tokens.num_words)
-    token = column[:, None].astype(jnp.int32) + jnp.arange(count, dtype=jnp.int32)[:, None] * tokens.num_words
+    token = column[:, None].astype(jnp.int32) + jnp.arange(count, dtype=jnp.int32)[None, :, None] * tokens.num_words
     token = token.reshape(len(column), -1)
     real, token = token < logits.shape[1], jnp.minimum(token, logits.shape[1] - 1)
     e = jnp.where(real, jnp.take_along_axis(tokens.exps, token, 1), 0.0)
