@@ -125,7 +125,7 @@ def _cut_off(
         return ByExponential(exps, jnp.exp(besides - base[:, None]), sample.num_words, each)
 
     def threshold(index: jax.Array, inverse: jax.Array | None, exps: jax.Array, best: jax.Array, rows: Any) -> jax.Array:
-        return _threshold_in_memory(allowed, index, inverse, p, exps, best, *rows)
+        return _threshold_in_memory(allowed, index, inverse, p, exps, best, rows)
 
     # Of all rows at once: a loop over as few numbers would mostly begin and end operations.
     guesses = _guesses(allowed, among, inverse, p, top, best, few.mass)
@@ -149,11 +149,13 @@ def _threshold_in_memory(
     p: jax.Array,
     exps: jax.Array,
     best: jax.Array,
-    listed: jax.Array,
-    few: _Few,
-    guesses: list[jax.Array],
+    rows: tuple[jax.Array, _Few, list[jax.Array]],
 ) -> jax.Array:
-    """`mass_threshold` of rows, int32[n] of all, whose exponentials, relative to the best, stay in a cache."""
+    """`mass_threshold` of rows, int32[n] of all, whose exponentials, relative to the best, stay in a cache.
+
+    `rows`: scaled logits of their candidates, their columns with the largest best tokens, and places to look at.
+    """
+    listed, few, guesses = rows
     base = finite(best)
     tokens = ByExponential(exps, jnp.exp(listed - base[:, None]), allowed.num_words)
 
