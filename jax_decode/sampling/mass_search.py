@@ -22,9 +22,10 @@ FEW = 64
 TILES = 8
 """Pieces that a sum is added up in."""
 _FAR = -1e30
-_TURNS, _GUESSES, _ROUGHLY = 8, 24, 24
-_HALVES = 4
+_TURNS, _GUESSES = 8, 24
 """Guesses before all others go half way, and before every second one goes to the next token below: where many are equal."""
+_HALVES = 4
+"""Turns that go half way at first where nothing is known of the border."""
 _BESIDE = 1 / 64
 _SUM_ERROR = 4e-6
 """Relative error of a sum of exponentials, generously."""
@@ -334,6 +335,6 @@ def narrowed(
         return count, border.packed
 
     def goes_on(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return ~settled(Border.unpacked(carry[1])).all() & (~jnp.bool_(roughly) | (carry[0] < _ROUGHLY))
+        return ~settled(Border.unpacked(carry[1])).all() & (~jnp.bool_(roughly) | (carry[0] < _GUESSES))
 
     return Border.unpacked(jax.lax.while_loop(goes_on, another_packed, (jnp.int32(0), border.packed))[1])
