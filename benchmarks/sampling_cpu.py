@@ -19,6 +19,8 @@ from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 os.environ["JAX_PLATFORMS"] = "cpu"
+if hasattr(os, "sched_setaffinity"):  # one core also for what XLA runs beside
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import jax
