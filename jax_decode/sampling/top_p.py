@@ -46,6 +46,7 @@ from jax_decode.sampling.summary import Noise, Rows, Summary, in_memory
 _COLLISIONS = 1.5
 """Times the best of some columns that the largest few tokens may have in mass, where columns hold two of them."""
 _DEVIATIONS = 2
+"""Standard deviations of a sample that a guess is looked at to both sides of."""
 _SHARE, _LEAST_SAMPLED = 16, 512
 """Of all columns about one in so many is a sample, where there are at least so many."""
 

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from jax_decode.kernels.blocks import SMALL
+from jax_decode.kernels.column_tops import to_order
 from jax_decode.kernels.columns import Columns
+from jax_decode.kernels.planes import column_max_in_memory
 from jax_decode.kernels.row_layout import pack_planes, words_for
 from jax_decode.sampling.by_tops import cut_and_summed
 from jax_decode.sampling.candidates import with_candidates
-from jax_decode.sampling.choices import inverse_of
+from jax_decode.sampling.choices import inverse_of, largest_columns
+from jax_decode.sampling.mass_search import ByExponential, lanes_sum, row_lanes
 from jax_decode.sampling.samplers import TopK, TopP
 from jax_decode.sampling.sampling import among, choose
 from jax_decode.sampling.summary import Noise, Rows, _fused, _on_cpu, summarize
@@ -201,3 +204,36 @@ def test_a_row_does_not_depend_on_its_neighbours():
     assert len(others) == BATCH, "one program"
     every, some = run(np.arange(BATCH)), run(others)
     np.testing.assert_array_equal(np.asarray(every.token)[others], some.token)
+
+
+@pytest.mark.parametrize("width", [2048, 1536, 1100])
+def test_the_largest_columns_are_those_of_a_sort(width):
+    """With many equal numbers, and widths whose columns are chosen by groups, and not."""
+    x = np.random.default_rng(width).integers(-40, 40, (3, width)).astype(np.float32)
+    most, place = map(np.asarray, jax.jit(largest_columns, static_argnums=1)(x, 64))
+    np.testing.assert_array_equal(most, -np.sort(-x, 1)[:, :64])
+    np.testing.assert_array_equal(np.take_along_axis(x, place, 1), most)
+    assert all(len(set(row)) == 64 for row in place.tolist())
+
+
+@pytest.mark.parametrize("width", [128, 3 * 128, 5 * 128 + 7, 32 * 128, 32 * 128 + 50, 40 * 128 + 9])
+def test_numbers_of_rows_in_memory_are_those_of_numpy(width):
+    """Best of columns, sums of rows, the largest below a place: of whole planes, of a part of one, of more than 32."""
+    rng = np.random.default_rng(width)
+    x = rng.integers(0, 50, (2, width)).astype(np.float32)
+    words = rng.integers(0, 2**32, (2, 128), dtype=np.uint64).astype(np.uint32)
+    plane, column = np.divmod(np.arange(width), 128)
+    ok = (plane < 32) & ((words[:, column] >> np.minimum(plane, 31).astype(np.uint32)) & 1 != 0)
+
+    def of_columns(y, fill):
+        return np.pad(y, ((0, 0), (0, -width % 128)), constant_values=fill).reshape(2, -1, 128).max(1)
+
+    np.testing.assert_array_equal(column_max_in_memory(x, None, 128), of_columns(x, -np.inf))
+    np.testing.assert_array_equal(column_max_in_memory(x, jnp.asarray(words), 128), of_columns(np.where(ok, x, -np.inf), -np.inf))
+    np.testing.assert_array_equal(lanes_sum(row_lanes(jnp.asarray(x))), x.sum(1))
+    tokens, low, high = ByExponential(jnp.asarray(x), jnp.full((2, 1), 9.0), 128, 2.0), *(np.float32([a, b]) for a, b in ((5, 0), (20, 9)))
+    np.testing.assert_array_equal(tokens.columns_below(to_order(jnp.asarray(high))), of_columns(np.where(x < high[:, None], x, 0), 0))
+    inside = (x >= low[:, None]) & (x < high[:, None])
+    listed = np.where((low <= 9) & (high > 9), 9, 0)
+    np.testing.assert_array_equal(tokens.mass(*map(to_order, map(jnp.asarray, (low, high)))), 2 * (x * inside).sum(1) + listed)
+    np.testing.assert_array_equal(tokens.number_from(to_order(jnp.asarray(low))), (x >= low[:, None]).sum(1))
