@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels.noise import Words, gumbel
-from jax_decode.kernels.planes import LOWEST, NEVER, Sum, finite
+from jax_decode.kernels.planes import LOWEST, NEVER, Sum, finite, from_order, to_order
 
 TOPS = 4
 _MOST_TURNS = 160
@@ -60,17 +60,6 @@ def _sorted_four(values: Sequence[jax.Array]) -> list[jax.Array]:
 
 def _exchanged(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.maximum(x, y), jnp.minimum(x, y)
-
-
-def to_order(x: jax.Array) -> jax.Array:
-    """int32 with the order of the floats."""
-    i = jax.lax.bitcast_convert_type(x, jnp.int32)
-    return jnp.where(i < 0, i ^ jnp.int32(0x7FFFFFFF), i)
-
-
-def from_order(i: jax.Array) -> jax.Array:
-    """The floats of `to_order`."""
-    return jax.lax.bitcast_convert_type(jnp.where(i < 0, i ^ jnp.int32(0x7FFFFFFF), i), jnp.float32)
 
 
 class Cells(Protocol):

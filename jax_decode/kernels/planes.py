@@ -18,6 +18,9 @@ LOWEST, HIGHEST = -3e38, 3e38
 NEVER = -jnp.inf
 """Score of what is not allowed; every allowed token scores more."""
 
+_TOGETHER = 8
+"""Planes whose largest logits are worked out together on a CPU."""
+
 Planes = list[tuple[jax.Array, jax.Array | None]]
 """Clean logits float32[B, W] of every plane, -inf past the last logit, and which are allowed (None: all)."""
 
@@ -33,6 +36,17 @@ def scaled(x: jax.Array, inverse: jax.Array | None) -> jax.Array:
     if inverse is None:
         return x
     return jnp.clip(x * inverse, LOWEST, HIGHEST)
+
+
+def to_order(x: jax.Array) -> jax.Array:
+    """int32 with the order of the floats."""
+    i = jax.lax.bitcast_convert_type(x, jnp.int32)
+    return jnp.where(i < 0, i ^ jnp.int32(0x7FFFFFFF), i)
+
+
+def from_order(i: jax.Array) -> jax.Array:
+    """The floats of `to_order`."""
+    return jax.lax.bitcast_convert_type(jnp.where(i < 0, i ^ jnp.int32(0x7FFFFFFF), i), jnp.float32)
 
 
 def finite(x: jax.Array) -> jax.Array:
@@ -109,18 +123,32 @@ def cut(x: jax.Array, words: jax.Array | None, num_words: int, fill: float) -> I
         yield part
 
 
-def column_max_in_memory(x: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
-    """`column_max` of `cut` with fill -inf, for a CPU: one reduction, which reads a piece of one plane after another; a loop over
-    all planes at once reads lines that drive each other out of a cache."""
+def by_planes(x: jax.Array, words: jax.Array | None, num_words: int, fill: float | jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Numbers [n, V'] of every logit by planes, [n, planes, W], and those of none that is whole; `fill` where not allowed."""
     count = x.shape[1] // num_words if words is None else min(x.shape[1] // num_words, 32)
-    whole = x[:, : count * num_words].reshape(len(x), count, num_words)
-    if words is not None:
-        whole = jnp.where(((words[:, None] >> jnp.arange(count, dtype=jnp.uint32)[None, :, None]) & 1) != 0, whole, NEVER)
-    most = whole.max(1, initial=NEVER)
-    if count * num_words == x.shape[1] or (words is not None and count == 32):
-        return most
-    rest = cut(x[:, count * num_words :], None if words is None else words >> count, num_words, NEVER)
-    return functools.reduce(jnp.maximum, rest, most)
+    whole, rest = x[:, : count * num_words].reshape(len(x), count, num_words), x[:, count * num_words :]
+    if words is None:
+        return whole, rest
+    whole = jnp.where(((words[:, None] >> jnp.arange(count, dtype=jnp.uint32)[None, :, None]) & 1) != 0, whole, fill)
+    if count == 32:  # logits past plane 31 belong to no token of the vocabulary
+        return whole, jnp.full_like(rest, fill)
+    return whole, jnp.where((words[:, : rest.shape[1]] & jnp.uint32(1 << count)) != 0, rest, fill)
+
+
+def column_max_in_memory(x: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
+    """`column_max` of `cut` with fill -inf, for a CPU.
+
+    Maxima of integers, of some planes each: the compiler works them out in one loop that reads every logit once. Those of floats
+    are calls, which read what is written for them; a loop over all planes reads lines that drive each other out of a cache.
+    """
+    lowest = to_order(jnp.float32(NEVER))
+    whole, rest = by_planes(to_order(x), words, num_words, lowest)
+    most = jnp.full((len(x), num_words), lowest)
+    for first in range(0, whole.shape[1], _TOGETHER):
+        most = jnp.maximum(most, whole[:, first : first + _TOGETHER].max(1))
+    if 0 < rest.shape[1] < num_words:
+        most = jnp.concatenate([jnp.maximum(most[:, : rest.shape[1]], rest), most[:, rest.shape[1] :]], 1)
+    return from_order(most)
 
 
 def allowed_logits(parts: Planes) -> list[jax.Array]:

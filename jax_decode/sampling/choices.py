@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels import one_pass
-from jax_decode.kernels.blocks import SMALL, by_blocks
+from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.planes import (
@@ -96,17 +96,14 @@ def column_best_logits(allowed: Allowed, inverse: jax.Array | None, high: jax.Ar
 
         return one_pass.mapped(most, one_pass.Read(logits, words, num_words))
 
-    def by_few(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
-        def of_block(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
-            return column_max_in_memory(kept(clean(logits), *limits), words, num_words)
-
-        return by_blocks(of_block, logits, words, *limits)
+    def in_memory(logits: jax.Array, words: jax.Array | None, *limits: jax.Array) -> jax.Array:
+        return column_max_in_memory(kept(clean(logits), *limits), words, num_words)
 
     num_words = allowed.num_words
     limits = [] if high is None else [high[:, None]]
     if high is not None and inverse is not None:
         limits.append(jnp.broadcast_to(inverse, (len(high), 1)))
-    forms: dict[str, Callable[..., jax.Array]] = {} if allowed.logits.size < SMALL else {"cpu": by_few}
+    forms: dict[str, Callable[..., jax.Array]] = {} if allowed.logits.size < SMALL else {"cpu": in_memory}
     if one_pass.wanted("tpu") and allowed.part is None and high is None:
         forms["tpu"] = by_kernel
     best = jax.lax.platform_dependent(allowed.logits, allowed.words, *limits, default=of_planes, **forms)

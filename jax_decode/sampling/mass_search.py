@@ -6,14 +6,13 @@ Places to look at are integers in the order of floats: of logits, or of their ex
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
-from jax_decode.kernels.column_tops import from_order, to_order
-from jax_decode.kernels.planes import LOWEST, NEVER
+from jax_decode.kernels.planes import LOWEST, NEVER, from_order, to_order
 from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.vocabulary_shards import Part
 
@@ -97,11 +96,11 @@ class ByExponential(NamedTuple):
 
     Tokens whose exponentials are equal are one to the search, though their logits may differ.
 
-    exps: float32[B, V'], relative to the best logit, 0 where not allowed; listed: of the candidates, [B, M]; num_words: W; each:
-    as in `ByLogit`.
+    exps: float32[B, V'] in one piece or two, the first of whole planes, relative to the best logit, 0 where not allowed; listed:
+    of the candidates, [B, M]; num_words: W; each: as in `ByLogit`.
     """
 
-    exps: jax.Array
+    exps: tuple[jax.Array, ...]
     listed: jax.Array
     num_words: int
     each: float = 1.0
@@ -118,11 +117,11 @@ class ByExponential(NamedTuple):
         return self._sum(lambda e: e)
 
     def _sum(self, function: Callable[[jax.Array], jax.Array]) -> jax.Array:
-        whole = self.each * lanes_sum(row_lanes(self.exps, function))
+        whole = self.each * lanes_sum(pieces_lanes(self.exps, function))
         return whole + lanes_sum(row_lanes(self.listed, function)) if self.listed.shape[1] else whole
 
     def number_from(self, low: jax.Array) -> jax.Array:
-        return lanes_sum(row_lanes(self.exps, lambda e: jnp.where(e >= from_order(low)[:, None], 1.0, 0.0)))
+        return lanes_sum(pieces_lanes(self.exps, lambda e: jnp.where(e >= from_order(low)[:, None], 1.0, 0.0)))
 
     def below(self, high: jax.Array) -> jax.Array:
         listed = jnp.where(self.listed < from_order(high)[:, None], self.listed, 0.0)
@@ -130,20 +129,21 @@ class ByExponential(NamedTuple):
 
     def columns_below(self, high: jax.Array) -> jax.Array:
         """The largest exponential of every column below a place, [B, W]; 0 where there is none."""
-        whole = self.exps.shape[1] // self.num_words * self.num_words
-        planes = self.exps[:, :whole].reshape(len(high), -1, self.num_words)
+        first, *others = self.exps
+        whole = first.shape[1] // self.num_words * self.num_words
+        planes = first[:, :whole].reshape(len(high), -1, self.num_words)
         below = jnp.where(planes < from_order(high)[:, None, None], planes, 0.0)
         # As integers: the compiler hands a maximum of floats to a library, for which it writes them to memory.
         most = jax.lax.bitcast_convert_type(below, jnp.int32).max(1, initial=0)
         most = jax.lax.bitcast_convert_type(most, jnp.float32)
-        rest = self.exps[:, whole:]
+        rest = (others[0] if others else first[:, whole:])[:, : self.num_words]  # nothing is allowed past plane 31
         if not rest.shape[1]:
             return most
         rest = jnp.maximum(jnp.where(rest < from_order(high)[:, None], rest, 0.0), most[:, : rest.shape[1]])
         return jnp.concatenate([rest, most[:, rest.shape[1] :]], 1)
 
     def ends(self) -> tuple[jax.Array, jax.Array]:
-        rows = (len(self.exps),)
+        rows = (len(self.exps[0]),)
         return to_order(jnp.zeros(rows)), to_order(jnp.ones(rows)) + _ABOVE
 
     def logit(self, place: jax.Array) -> jax.Array:
@@ -199,6 +199,11 @@ def row_lanes(x: jax.Array, function: Callable[[jax.Array], jax.Array] = lambda 
         last = jnp.pad(function(x[:, TILES * size :]), ((0, 0), (0, -rest % LANES)))
         parts.append(_tiles_sum(last.reshape(len(x), -1, LANES)))
     return functools.reduce(jnp.add, parts)
+
+
+def pieces_lanes(pieces: Sequence[jax.Array], function: Callable[[jax.Array], jax.Array] = lambda x: x) -> jax.Array:
+    """`row_lanes` of all pieces."""
+    return functools.reduce(jnp.add, (row_lanes(x, function) for x in pieces))
 
 
 def lanes_sum(lanes: jax.Array) -> jax.Array:

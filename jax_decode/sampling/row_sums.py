@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels.blocks import over_planes
-from jax_decode.kernels.planes import NEVER, clean, cut, finite, scaled
-from jax_decode.sampling.mass_search import row_lanes
+from jax_decode.kernels.planes import NEVER, by_planes, clean, cut, finite, scaled
+from jax_decode.sampling.mass_search import pieces_lanes, row_lanes
+
+
+class Threshold(NamedTuple):
+    """Where rows are cut off, [n] each.
+
+    logit: float32, scaled; exponential: float32, of that logit; apart: bool, whether the exponentials that are not below it are
+    those of the logits that are not: a lower logit may have the same one.
+    """
+
+    logit: jax.Array
+    exponential: jax.Array
+    apart: jax.Array
 
 
 class CutInMemory(NamedTuple):
     """How a row's threshold is found where its numbers are in memory.
 
     threshold: function of a block: rows int32[n], inverse temperature, exponentials [n, V'] of scaled logits relative to `best`,
-    0 where not allowed, `best` and `rows`; returns float32[n]. best: the best scaled logit of every row, float32[B]; rows: a tree
-    of arrays with one row each.
+    in pieces, 0 where not allowed, `best` and `rows`; returns a `Threshold`. best: the best scaled logit of every row,
+    float32[B]; rows: a tree of arrays with one row each.
     """
 
-    threshold: Callable[..., jax.Array]
+    threshold: Callable[..., Threshold]
     best: jax.Array
     rows: Any
 
@@ -37,7 +50,7 @@ def sums_of_rows(
     threshold: jax.Array | None,
     draws: bool,
 ) -> dict[str, jax.Array]:
-    """Of every column of some rows, [n, W] each: sums of exponentials, and the best allowed logit or the log-mass that is drawn.
+    """Of every column of some rows, [n, W] each: sums of exponentials, and the log-mass that is drawn.
 
     Args:
       logits: of all rows.
@@ -52,11 +65,9 @@ def sums_of_rows(
     else:
         e = jax.lax.optimization_barrier(jnp.exp(x))  # else one loop over every plane, compiled and launched each
         kept = {"allowed": _added(cut(e, words, num_words, 0.0))}
-    if not draws:
-        kept["top"] = functools.reduce(jnp.maximum, cut(x, words, num_words, NEVER))
-    elif inverse is not None:
+    if draws and inverse is not None:
         kept["drawn"] = _scaled_masses(num_words, jax.lax.optimization_barrier(x), words, inverse, threshold)
-    elif threshold is not None:
+    elif draws and threshold is not None:
         kept["drawn"] = jnp.log(kept["drawn"])
     return kept
 
@@ -95,28 +106,42 @@ def cut_and_sums_of_rows(
 ) -> dict[str, jax.Array]:
     """`sums_of_rows`, and the threshold, float32[n]: all that a search for it reads is in memory."""
     base = finite(cut_off.best)[:, None]
-    x = y = clean(rows_of(logits, index))
-    if inverse is not None:
-        e = jax.lax.optimization_barrier(jnp.exp(x))
-        kept = {"allowed": row_lanes(masked(e, words, num_words)), "raw": row_lanes(e)}
-        y = jax.lax.optimization_barrier(scaled(x, inverse))
-    e = jax.lax.optimization_barrier(jnp.exp(y - base))
+    x = clean(rows_of(logits, index))
+    e = jax.lax.optimization_barrier(jnp.exp(scaled(x, inverse) - base))
     exps = masked(e, words, num_words)
-    if inverse is None:
-        kept = {"allowed": row_lanes(exps), "raw": row_lanes(e)}
+    own = e if inverse is None else jax.lax.optimization_barrier(jnp.exp(x))
+    allowed = exps if inverse is None else masked(own, words, num_words)
+    kept = {"allowed": pieces_lanes(allowed), "raw": row_lanes(own)}
     if words is None or not with_raw:
         del kept["raw"]
-    kept["threshold"] = cut_off.threshold(index, inverse, exps, cut_off.best, cut_off.rows)
-    kept["drawn"] = base + jnp.log(_from(kept["threshold"], y, exps, None, num_words))
+    found = cut_off.threshold(index, inverse, exps, cut_off.best, cut_off.rows)
+
+    def by_exponential() -> jax.Array:
+        every = itertools.chain.from_iterable(cut(piece, None, num_words, 0.0) for piece in exps)
+        return _added(jnp.where(z >= found.exponential[:, None], z, 0.0) for z in every)
+
+    def by_logit() -> jax.Array:
+        y = jax.lax.optimization_barrier(scaled(clean(rows_of(logits, index)), inverse))
+        return _from(found.logit, y, exps, None, num_words)
+
+    kept["threshold"] = found.logit
+    kept["drawn"] = base + jnp.log(jax.lax.cond(found.apart.all(), by_exponential, by_logit))
     return kept
 
 
-def masked(e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
-    """Numbers [n, V'] in memory, 0 where not allowed."""
+def masked(e: jax.Array, words: jax.Array | None, num_words: int) -> tuple[jax.Array, ...]:
+    """Numbers [n, V'] in memory, 0 where not allowed, in one piece or two: the compiler would copy them to join these."""
     if words is None:
-        return e
-    planes = (x[:, : e.shape[1] - b * num_words] for b, x in enumerate(cut(e, words, num_words, 0.0)))
-    return jax.lax.optimization_barrier(jnp.concatenate(list(planes), 1))
+        return (e,)
+
+    def among(words: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return by_planes(e, words, num_words, 0.0)
+
+    # A branch of its own, or the compiler works masks out again in every loop that reads the numbers, and does not vectorise it.
+    every = jnp.full_like(words, 2**32 - 1)
+    whole, rest = jax.lax.cond((words != every).any(), lambda: among(words), lambda: among(every))
+    whole = whole.reshape(len(e), -1)
+    return (whole, rest) if rest.shape[1] else (whole,)
 
 
 def rows_of(logits: jax.Array, index: jax.Array) -> jax.Array:
@@ -128,10 +153,12 @@ def _added(values: Iterable[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, values)
 
 
-def _from(threshold: jax.Array, x: jax.Array, e: jax.Array, words: jax.Array | None, num_words: int) -> jax.Array:
-    """Sums over columns of numbers `e` where the allowed `x` are not below the threshold."""
-    beside = zip(cut(x, words, num_words, NEVER), cut(e, None, num_words, 0.0))
-    return _added(jnp.where(y >= threshold[:, None], z, 0.0) for y, z in beside)
+def _from(
+    threshold: jax.Array, x: jax.Array, e: Sequence[jax.Array], words: jax.Array | None, num_words: int
+) -> jax.Array:
+    """Sums over columns of numbers `e`, in pieces, where the allowed `x` are not below the threshold."""
+    every = itertools.chain.from_iterable(cut(piece, None, num_words, 0.0) for piece in e)
+    return _added(jnp.where(y >= threshold[:, None], z, 0.0) for y, z in zip(cut(x, words, num_words, NEVER), every))
 
 
 def _scaled_masses(
@@ -145,4 +172,4 @@ def _scaled_masses(
     y, z = jax.lax.optimization_barrier((y, jnp.exp(y - scaled(best, inverse))))
     if threshold is None:
         return scaled(best, inverse) + jnp.log(_added(cut(z, words, num_words, 0.0)))
-    return scaled(best, inverse) + jnp.log(_from(threshold, y, z, words, num_words))
+    return scaled(best, inverse) + jnp.log(_from(threshold, y, (z,), words, num_words))

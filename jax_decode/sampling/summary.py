@@ -32,6 +32,7 @@ from jax_decode.kernels.planes import (
     column_best,
     column_log_sum,
     column_log_sums,
+    column_max_in_memory,
     column_sum,
     column_sums,
     cut,
@@ -330,7 +331,7 @@ def in_memory(
     if "raw" in kept:
         ordinary &= raw > ORDINARY[0]
     if noise is None:
-        chosen = _best_token(num_words, logits, words, kept["top"])
+        chosen = _best_token(num_words, logits, words, column_max_in_memory(clean(logits), words, num_words))
     else:
         chosen = _best_column(kept["drawn"] if "drawn" in kept else jnp.log(kept["allowed"]), noise)
     relative = 0.0 if cut_off is None or inverse is not None else finite(cut_off.best)

@@ -13,10 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.kernels.blocks import SMALL, by_blocks
-from jax_decode.kernels.column_tops import from_order, to_order
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.gather import read
-from jax_decode.kernels.planes import LOWEST, NEVER, clean, cut, finite, scaled
+from jax_decode.kernels.planes import LOWEST, NEVER, clean, cut, finite, from_order, scaled, to_order
 from jax_decode.kernels.row_layout import LANES
 from jax_decode.sampling.choices import (
     Allowed,
@@ -40,7 +39,7 @@ from jax_decode.sampling.mass_search import (
     search,
     start,
 )
-from jax_decode.sampling.row_sums import CutInMemory, masked, rows_of
+from jax_decode.sampling.row_sums import CutInMemory, Threshold, masked, rows_of
 from jax_decode.sampling.summary import Noise, Rows, Summary, in_memory
 
 _COLLISIONS = 1.5
@@ -81,7 +80,7 @@ def mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) ->
         def of_block(index: jax.Array, scale: jax.Array | None, words: jax.Array | None, best: jax.Array, own: Any) -> jax.Array:
             scale = scale if of_rows else inverse
             exps = _exponentials(allowed._replace(logits=rows_of(logits, index), words=words), scale, finite(best))
-            return cut_off.threshold(index, scale, exps, best, own)
+            return cut_off.threshold(index, scale, exps, best, own).logit
 
         index = jnp.arange(len(logits), dtype=jnp.int32)
         return by_blocks(of_block, index, inverse if of_rows else None, words, cut_off.best, cut_off.rows)
@@ -101,9 +100,10 @@ def cut_and_summed_in_memory(
     every = (p >= 1) | (best == NEVER)
     find = cut_off.threshold
 
-    def threshold(*block: Any) -> jax.Array:
+    def threshold(*block: Any) -> Threshold:
         *_, (every, rows) = block
-        return jnp.where(every, LOWEST, find(*block[:-1], rows))
+        found = find(*block[:-1], rows)
+        return Threshold(jnp.where(every, LOWEST, found.logit), jnp.where(every, 0.0, found.exponential), every | found.apart)
 
     cut_off = cut_off._replace(threshold=threshold, rows=(every, cut_off.rows))
     found, summary = in_memory(
@@ -125,7 +125,7 @@ def _cut_off(
         exps = _exponentials(sample, inverse, base)
         return ByExponential(exps, jnp.exp(besides - base[:, None]), sample.num_words, each)
 
-    def threshold(index: jax.Array, inverse: jax.Array | None, exps: jax.Array, best: jax.Array, rows: Any) -> jax.Array:
+    def threshold(index: jax.Array, inverse: jax.Array | None, exps: Any, best: jax.Array, rows: Any) -> Threshold:
         return _threshold_in_memory(allowed, index, inverse, p, exps, best, rows)
 
     # Of all rows at once: a loop over as few numbers would mostly begin and end operations.
@@ -148,10 +148,10 @@ def _threshold_in_memory(
     index: jax.Array,
     inverse: jax.Array | None,
     p: jax.Array,
-    exps: jax.Array,
+    exps: tuple[jax.Array, ...],
     best: jax.Array,
     rows: tuple[jax.Array, _Few, list[jax.Array]],
-) -> jax.Array:
+) -> Threshold:
     """`mass_threshold` of rows, int32[n] of all, whose exponentials, relative to the best, stay in a cache.
 
     `rows`: scaled logits of their candidates, their columns with the largest best tokens, and places to look at.
@@ -160,25 +160,34 @@ def _threshold_in_memory(
     base = finite(best)
     tokens = ByExponential(exps, jnp.exp(listed - base[:, None]), allowed.num_words)
 
-    def within(found: Found, column: jax.Array) -> jax.Array:
+    def within(found: Found, column: jax.Array) -> Threshold:
         """Where the mass reaches what is wanted: at one of the tokens of some columns, -inf if at none."""
         y, e = _of_columns(allowed.logits, index, inverse, tokens, column)
+        by_column = e.reshape(len(e), -1, column.shape[1])
         y, e = jnp.concatenate([y, listed], 1), jnp.concatenate([e, tokens.listed], 1)
-        between = (e >= from_order(found.low)[:, None]) & (e < from_order(found.high)[:, None])
-        return _border_within(found, jnp.where(between, y, NEVER), base)
+        low, high = (from_order(x)[:, None] for x in (found.low, found.high))
+        between = (e >= low) & (e < high)
+        border = _border_within(found, jnp.where(between, y, NEVER), base)[:, None]
+        own = jnp.where(between & (y == border), e, 0.0).max(1)
+        alike = (~between | ((e >= own[:, None]) == (y >= border))).all(1)
+        # No column has more than the least of these, but for what is below `low` or not below `high`.
+        some = (by_column >= low[..., None]) & (by_column < high[..., None])
+        least = jnp.where(some, by_column, 0.0).max(1).min(1)
+        return Threshold(border[:, 0], own, alike & (own > least))
 
     mass, nothing = tokens.total(), jnp.full_like(best, NEVER)
     everything = Found(*tokens.ends(), jnp.zeros_like(best), p * mass)
     likely = _COLLISIONS * few.mass >= everything.wanted  # else the largest few are not sorted in vain
-    first = jax.lax.cond(likely.any(), lambda: within(everything, few.column), lambda: nothing)
-    first = jnp.where(likely, first, nothing)  # whatever the neighbours are
-    done = (first > NEVER) | (best == NEVER) | (p >= 1)
+    none = Threshold(nothing, jnp.zeros_like(best), jnp.zeros(best.shape, bool))
+    first = jax.lax.cond(likely.any(), lambda: within(everything, few.column), lambda: none)
+    first = first._replace(logit=jnp.where(likely, first.logit, nothing))  # whatever the neighbours are
+    done = (first.logit > NEVER) | (best == NEVER) | (p >= 1)
 
-    def searched() -> jax.Array:
+    def searched() -> Threshold:
         found = search(tokens, mass, p, done, guesses)
         best = tokens.columns_below(found.high)
         best = jnp.where(best >= from_order(found.low)[:, None], best, 0.0)  # all others are not told apart
-        border = within(found, largest_columns(best, few.column.shape[1])[1])
+        border, own, apart = within(found, largest_columns(best, few.column.shape[1])[1])
         border = jnp.where(border == NEVER, jnp.where(found.low == 0, LOWEST, from_order(found.low)), border)
         equal = (found.high - found.low == 1) & (found.low > 0) & ~done
         border = jax.lax.cond(
@@ -186,7 +195,8 @@ def _threshold_in_memory(
             lambda: jnp.where(equal, _among_equals(rows_of(allowed.logits, index), inverse, tokens, listed, found), border),
             lambda: border,
         )
-        return jnp.where(done, first, border)
+        others = Threshold(border, own, apart & ~equal)
+        return Threshold(*(jnp.where(done, old, new) for old, new in zip(first, others)))
 
     return jax.lax.cond(done.all(), lambda: first, searched)
 
@@ -195,11 +205,16 @@ def _of_columns(
     logits: jax.Array, index: jax.Array, inverse: jax.Array | None, tokens: ByExponential, column: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Scaled logits, -inf where there is no mass, and exponentials of the tokens of columns int32[n, m] of some rows."""
-    count = -(-tokens.exps.shape[1] // tokens.num_words)
+    count = -(-logits.shape[1] // tokens.num_words)
     token = column[:, None].astype(jnp.int32) + jnp.arange(count, dtype=jnp.int32)[None, :, None] * tokens.num_words
     token = token.reshape(len(column), -1)
     real, token = token < logits.shape[1], jnp.minimum(token, logits.shape[1] - 1)
-    e = jnp.where(real, jnp.take_along_axis(tokens.exps, token, 1), 0.0)
+    first, *others = tokens.exps
+    e = jnp.take_along_axis(first, jnp.minimum(token, first.shape[1] - 1), 1)
+    for piece in others:
+        own = jnp.take_along_axis(piece, jnp.clip(token - first.shape[1], 0, piece.shape[1] - 1), 1)
+        e = jnp.where(token < first.shape[1], e, own)
+    e = jnp.where(real, e, 0.0)
     x = read(logits, index[:, None], token, rows=None)
     return jnp.where(e > 0, scaled(clean(x), inverse), NEVER), e
 
@@ -209,7 +224,7 @@ def _among_equals(
 ) -> jax.Array:
     """Where the mass reaches what is wanted among the tokens of one exponential, of which all others are as large or as small."""
     y = jax.lax.optimization_barrier(scaled(clean(logits), inverse))
-    y, e = jnp.concatenate([y, listed], 1), jnp.concatenate([tokens.exps, tokens.listed], 1)  # 0 where not allowed
+    y, e = jnp.concatenate([y, listed], 1), jnp.concatenate([*tokens.exps, tokens.listed], 1)  # 0 where not allowed
     y, e = jax.lax.optimization_barrier((y, e))
     here = e == from_order(found.low)[:, None]
     low, high = jnp.where(here, y, jnp.inf).min(1), jnp.where(here, y, NEVER).max(1)
@@ -235,8 +250,8 @@ def _border_within(found: Found, y: jax.Array, base: jax.Array) -> jax.Array:
     return jnp.where(enough & (y > NEVER), y, NEVER).max(1)
 
 
-def _exponentials(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> jax.Array:
-    """Exponentials relative to `base`, 0 where not allowed, in memory."""
+def _exponentials(allowed: Allowed, inverse: jax.Array | None, base: jax.Array) -> tuple[jax.Array, ...]:
+    """Exponentials relative to `base`, 0 where not allowed, in memory, in pieces."""
     e = jax.lax.optimization_barrier(jnp.exp(scaled(clean(allowed.logits), inverse) - base[:, None]))
     return masked(e, allowed.words, allowed.num_words)
 

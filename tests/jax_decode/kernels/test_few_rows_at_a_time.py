@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from jax_decode.kernels.blocks import SMALL
-from jax_decode.kernels.column_tops import to_order
 from jax_decode.kernels.columns import Columns
-from jax_decode.kernels.planes import column_max_in_memory
+from jax_decode.kernels.planes import column_max_in_memory, to_order
 from jax_decode.kernels.row_layout import pack_planes, words_for
 from jax_decode.sampling.by_tops import cut_and_summed
 from jax_decode.sampling.candidates import with_candidates
 from jax_decode.sampling.choices import inverse_of, largest_columns
 from jax_decode.sampling.mass_search import ByExponential, lanes_sum, row_lanes
+from jax_decode.sampling.row_sums import masked
 from jax_decode.sampling.samplers import TopK, TopP
 from jax_decode.sampling.sampling import among, choose
 from jax_decode.sampling.summary import Noise, Rows, _fused, _on_cpu, summarize
@@ -144,7 +144,7 @@ def _cut(sampler, logits, words, listed, noise):
     inverse = inverse_of(sampler, allowed)
     threshold, drawn, _ = cut_and_summed(sampler, allowed, inverse, noise, True)
     alone = threshold_of(sampler, allowed, inverse)
-    again = summarize(logits, allowed.words, words_for(WIDTH), noise=noise, inverse=inverse, threshold=threshold)
+    again = summarize(logits, allowed.words, words_for(logits.shape[1]), noise=noise, inverse=inverse, threshold=threshold)
     return threshold, alone, drawn, with_candidates(allowed, inverse, noise, threshold, again).summary
 
 
@@ -182,6 +182,18 @@ def test_a_top_p_of_any_logits_is_the_smallest_set_of_its_mass(seed, exhaustive)
         kept, shares = y >= np.asarray(found)[row], np.exp(y.astype(np.float64) - y.max())
         assert shares[kept].sum() >= (float(p) - 1e-5) * shares.sum()
         assert p >= 1 or shares[y > y[kept].min()].sum() < (float(p) + 1e-5) * shares.sum(), "a smaller set has enough"
+
+
+def test_a_top_p_whose_border_is_the_last_of_the_columns_looked_at():
+    """The exponentials of 100 columns' best are equal, the logits are not, and 64 of them have the probability."""
+    width = 10_000
+    assert words_for(width) < 512, "no sample tells that there are more"
+    x = np.full((BATCH, width), -30, np.float32)
+    x[:, :100] = np.arange(BATCH)[:, None] * -1e-11 * np.arange(100)
+    found, _, drawn, again = _cut(TopP(np.float32(0.635), None), jnp.asarray(x), None, None, noise_of())
+    np.testing.assert_array_equal((x >= np.asarray(found)[:, None]).sum(1), [100] + [64] * (BATCH - 1))
+    np.testing.assert_array_equal(drawn.item, again.item)
+    np.testing.assert_allclose(drawn.score, again.score, rtol=2e-5)
 
 
 def test_a_top_k_keeps_ties():
@@ -231,9 +243,14 @@ def test_numbers_of_rows_in_memory_are_those_of_numpy(width):
     np.testing.assert_array_equal(column_max_in_memory(x, None, 128), of_columns(x, -np.inf))
     np.testing.assert_array_equal(column_max_in_memory(x, jnp.asarray(words), 128), of_columns(np.where(ok, x, -np.inf), -np.inf))
     np.testing.assert_array_equal(lanes_sum(row_lanes(jnp.asarray(x))), x.sum(1))
-    tokens, low, high = ByExponential(jnp.asarray(x), jnp.full((2, 1), 9.0), 128, 2.0), *(np.float32([a, b]) for a, b in ((5, 0), (20, 9)))
-    np.testing.assert_array_equal(tokens.columns_below(to_order(jnp.asarray(high))), of_columns(np.where(x < high[:, None], x, 0), 0))
-    inside = (x >= low[:, None]) & (x < high[:, None])
-    listed = np.where((low <= 9) & (high > 9), 9, 0)
-    np.testing.assert_array_equal(tokens.mass(*map(to_order, map(jnp.asarray, (low, high)))), 2 * (x * inside).sum(1) + listed)
-    np.testing.assert_array_equal(tokens.number_from(to_order(jnp.asarray(low))), (x >= low[:, None]).sum(1))
+    low, high = np.float32([5, 0]), np.float32([20, 9])
+    places = [to_order(jnp.asarray(place)) for place in (low, high)]
+    low, high = low[:, None], high[:, None]
+    listed = np.where((low[:, 0] <= 9) & (high[:, 0] > 9), 9, 0)
+    for y, own in ((x, None), (np.where(ok, x, 0), jnp.asarray(words)), (x * (plane < 32), jnp.full_like(words, 2**32 - 1))):
+        pieces = masked(jnp.asarray(x), own, 128)
+        assert len(pieces) == (1 if own is None or (width % 128 == 0 and width <= 32 * 128) else 2)
+        tokens = ByExponential(pieces, jnp.full((2, 1), 9.0), 128, 2.0)
+        np.testing.assert_array_equal(tokens.columns_below(places[1]), of_columns(np.where(y < high, y, 0), 0))
+        np.testing.assert_array_equal(tokens.mass(*places), 2 * (y * ((y >= low) & (y < high))).sum(1) + listed)
+        np.testing.assert_array_equal(tokens.number_from(places[0])[0], (y >= low)[0].sum())
