@@ -22,7 +22,7 @@ from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guard_arrays import SetLayout
 from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
-from fsa_compile.composition.pushdown.set_unions import Members, SetRanges, Unions, once_each, overlapping
+from fsa_compile.composition.pushdown.set_unions import LevelRows, Members, SetRanges, Unions, once_each, overlapping
 from fsa_compile.composition.pushdown.spelling import bytes_not_alone, check_bounds_of_some
 from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
 from fsa_compile.composition.regular.regular_artifact import unspellable
@@ -490,13 +490,8 @@ class _Layout:
         members, alike = once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
         grid = Grid(members.node, members.cost, members.need, members.hash, members.size)
         cell = grid.fitting(self.tables.num_words * 4)
-
-        def build(i: int) -> np.ndarray:
-            below, new = grid.difference(cell, i)
-            row = members.row_of(new)
-            return row | self.pool.of_hash(below) if below else row
-
-        rows = self.pool.numbers(grid.union[cell], build)
+        made = LevelRows(grid, cell, members, self.pool)
+        rows = self.pool.numbers(grid.union[cell], made.row, made.ahead)
         self.deadline.check(_DOING)
         self.out.levels(grid.node[cell], grid.cost[cell], rows, grid.need[cell], alike=alike[self.alike])
 
@@ -505,20 +500,22 @@ class _Layout:
         sets, groups = self.sets, self.groups
         node, need = sets.node[chosen], sets.need[chosen]
         cost = self._coarse(node, sets.cost[chosen], need)
+
+        def add_to(rows: np.ndarray, which: np.ndarray, member: np.ndarray) -> None:
+            self._add_to(rows, which, chosen[member])
+
         if self.machine.deterministic:
-            return Members(node, cost, need, self.hash[chosen], self.size[chosen], lambda i: self._row_of(chosen[i]))
+            return Members(node, cost, need, self.hash[chosen], self.size[chosen], add_to)
         of, group = sets.groups(chosen)
         which, token = groups.tokens_of(group)
         which = of[which]
         return overlapping(node[which], token, cost[which], need[which], self.tables)
 
-    def _row_of(self, index: np.ndarray) -> np.ndarray:
-        """Bit row of the tokens of some ranges of token sets; many of them have rows of their own."""
-        known, rows = self.pool.known(self.hash[index])
-        left = index[~known]
-        if len(left):
-            rows.append(self.groups.row_of(self.sets.groups(left)[1], self.tables))
-        return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
+    def _add_to(self, rows: np.ndarray, which: np.ndarray, index: np.ndarray) -> None:
+        """Adds the tokens of ranges of token sets to bit rows, as `Members.add_to`; many of them have rows of their own."""
+        left = ~self.pool.add_stored(rows, which, self.hash[index])
+        of, group = self.sets.groups(index[left])
+        self.groups.add_to(rows, which[left][of], group, self.tables)
 
     def _coarse(self, node: np.ndarray, cost: np.ndarray, need: np.ndarray) -> np.ndarray:
         """The costs of token sets, by node. Of many classes near an upper bound, the sets that are cheapest for their need keep

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled
+from fsa_compile.arrays.integers import exampled
 from fsa_compile.arrays.ranges import segment_starts, spread
 from fsa_compile.composition.pushdown.token_groups import Groups
+from fsa_compile.composition.tokens.budget_levels import Grid
+from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 
@@ -45,7 +47,7 @@ class Members(NamedTuple):
     Attributes:
       node, cost, need: int64[M].
       hash, size: uint64[M] and int64[M].
-      row_of: bit row of the tokens of some of them.
+      add_to: adds the tokens of members int64[n] to bit rows uint32[*, W], those of member i to row `which[i]`.
     """
 
     node: np.ndarray
@@ -53,7 +55,49 @@ class Members(NamedTuple):
     need: np.ndarray
     hash: np.ndarray
     size: np.ndarray
-    row_of: Callable[[np.ndarray], np.ndarray]
+    add_to: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+
+
+_TOGETHER = 256
+"""So many rows are made at once."""
+
+
+class LevelRows:
+    """Bit rows of a grid's cells, each from that of a cell below it. What several of them add is worked out together.
+
+    Args:
+      grid: of the members.
+      cell: int64[n], those of its cells that are kept.
+      members: what the grid consists of.
+      pool: has the rows of cells below.
+    """
+
+    def __init__(self, grid: Grid, cell: np.ndarray, members: Members, pool: RowPool) -> None:
+        self._grid, self._cell, self._members, self._pool = grid, cell, members, pool
+        self._wanted = cell[:0]
+        self._made: dict[int, tuple[int, np.ndarray]] = {}
+
+    def ahead(self, wanted: np.ndarray) -> None:
+        """Says which rows will be asked for, in this order."""
+        self._wanted = wanted
+
+    def row(self, i: int) -> np.ndarray:
+        """uint32[W], the row of kept cell i."""
+        if i not in self._made:
+            at = int(self._wanted.searchsorted(i))
+            some = self._wanted[at : at + _TOGETHER].tolist()
+            self._make(some if some[:1] == [i] else [i])
+        below, row = self._made.pop(i)
+        if below:
+            row |= self._pool.of_hash(below)
+        return row
+
+    def _make(self, some: list[int]) -> None:
+        below, added = zip(*(self._grid.difference(self._cell, i) for i in some))
+        rows = np.zeros((len(some), self._pool.tables.num_words), np.uint32)
+        which = np.arange(len(some)).repeat([len(members) for members in added])
+        self._members.add_to(rows, which, np.concatenate(added))
+        self._made = dict(zip(some, zip(below, rows)))
 
 
 class Unions:
@@ -98,8 +142,9 @@ def overlapping(
     positive = np.arange(len(chosen)) < len(node)
     hashes = tables.token_hash[token[chosen]]
 
-    def row_of(member: np.ndarray) -> np.ndarray:
-        return tables.pack(distinct(token[chosen[member[positive[member]]]]))
+    def add_to(rows: np.ndarray, which: np.ndarray, member: np.ndarray) -> None:
+        kept = positive[member]
+        tables.add_to(rows, which[kept], token[chosen[member[kept]]])
 
     return Members(
         node[chosen],
@@ -107,7 +152,7 @@ def overlapping(
         np.concatenate([need, need[again - 1]]),
         np.where(positive, hashes, np.uint64(0) - hashes),
         np.where(positive, 1, -1),
-        row_of,
+        add_to,
     )
 
 
@@ -123,4 +168,4 @@ def once_each(members: Members, num_nodes: int) -> tuple[Members, np.ndarray]:
     alike[members.node[begin]] = members.node[begin[example]][which]
     chosen = (alike[members.node] == members.node).nonzero()[0]
     node, cost, need, hashes, size = (column[chosen] for column in members[:5])
-    return Members(node, cost, need, hashes, size, lambda i: members.row_of(chosen[i])), alike
+    return Members(node, cost, need, hashes, size, lambda rows, which, i: members.add_to(rows, which, chosen[i])), alike

@@ -10,7 +10,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import equal_tuples, exampled, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import indices, ranges, segment_sizes, segment_starts
+from fsa_compile.arrays.ranges import indices, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.default_transitions import Derived
@@ -115,6 +115,22 @@ class Groups:
         if not reduced.all():
             rows.append(self.row_of(group[~reduced], tables))
         return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
+
+    def add_to(self, rows: np.ndarray, which: np.ndarray, group: np.ndarray, tables: VocabularyTables) -> None:
+        """Adds the tokens of some groups to bit rows uint32[n, W], those of group i to row `which[i]`."""
+        if self._some_reduced and (reduced := self.reduced[group]).any():
+            for row, g in zip(which[reduced].tolist(), group[reduced].tolist()):
+                rows[row] |= self._less(g, tables)
+            which, group = which[~reduced], group[~reduced]
+        again, at = ranges(self.part_offset[group], self.part_offset[group + 1])
+        which, part = which[again], self.part[at]
+        if self.parts.rows:
+            of_part = self.parts.row[part]
+            for row, r in zip(which[of_part >= 0].tolist(), of_part[of_part >= 0].tolist()):
+                rows[row] |= self.parts.rows[r]
+            which, part = which[of_part < 0], part[of_part < 0]
+        again, at = spread(self.parts.begin[part], self.parts.size[part])
+        tables.add_to(rows, which[again], self.parts.token[at])
 
     def _union(self, part: np.ndarray, tables: VocabularyTables) -> np.ndarray:
         rows = list[np.ndarray]()

@@ -21,8 +21,6 @@ _SHARED = "bit rows"
 _SHARED_BYTES = 64 << 20
 """So many bytes of rows are kept for a vocabulary, such as those of JSON strings."""
 _MOST_ROWS = 1 << 14
-_FEW = 8
-"""Up to this many sets are looked up one by one."""
 _MANY = 100
 """More sets than this are looked up together."""
 _MORE = 200
@@ -155,16 +153,13 @@ class RowPool:
     def __contains__(self, row_hash: int) -> bool:
         return row_hash in self._shared.at or row_hash in self._own_at
 
-    def known(self, hashes: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """(bool[n], which of some sets are certain to be stored; rows whose union is that of these)."""
-        if len(hashes) <= _FEW:
-            every = hashes.tolist()
-            stored = [row_hash in self for row_hash in every]
-            return np.array(stored), [self.of_hash(row_hash) for row_hash, there in zip(every, stored) if there]
+    def add_stored(self, rows: np.ndarray, which: np.ndarray, hashes: np.ndarray) -> np.ndarray:
+        """Adds some sets to bit rows uint32[n, W], set i to row `which[i]`; bool[*], which sets are stored and have been added."""
         places = self._shared.places(hashes)
-        known = places >= 0
-        at = places[known]
-        return known, [np.bitwise_or.reduce(self._shared.rows[at[i : i + _MANY]]) for i in range(0, len(at), _MANY)]
+        stored = places >= 0
+        for row, place in zip(which[stored].tolist(), places[stored].tolist()):
+            rows[row] |= self._shared.rows[place]
+        return stored
 
     def of_hash(self, row_hash: int) -> np.ndarray:
         """The row of a set that is stored, here or by another constraint."""
@@ -175,24 +170,33 @@ class RowPool:
         shared = self._shared.rows
         return shared[place] if place < len(shared) else self._own[place - len(shared)]
 
-    def numbers(self, hashes: np.ndarray, build: Callable[[int], np.ndarray]) -> np.ndarray:
+    def numbers(
+        self,
+        hashes: np.ndarray,
+        build: Callable[[int], np.ndarray],
+        ahead: Callable[[np.ndarray], None] | None = None,
+    ) -> np.ndarray:
         """Ids of many sets, int64[n].
 
         Args:
           hashes: uint64[n].
           build: makes the row of entry i when its set is new; called in order of i.
+          ahead: is told before for which entries, int64[*] ascending, `build` will be called; it may be for others if a file cannot
+            be read.
 
         Raises:
           LimitError: too many rows, or too many bytes of them.
         """
         if len(hashes) <= _MANY:
-            return self._few(hashes.tolist(), build)
+            return self._few(hashes.tolist(), build, ahead)
         places = self._shared.places(hashes)
         missing = (places < 0).nonzero()[0]
         if len(missing):
             _, example, which = exampled(hashes[missing])
             order = example.argsort()
             new = missing[example[order]]
+            if ahead is not None:
+                ahead(np.array([i for i, h in zip(new.tolist(), hashes[new].tolist()) if self._is_new(h)], np.int64))
             made = [self._place(*one, build) for one in zip(new.tolist(), hashes[new].tolist())]
             of_example = np.empty(len(order), np.int64)
             of_example[order] = made
@@ -230,8 +234,16 @@ class RowPool:
                     self._id = np.append(self._id, np.full(place, -1, np.int32))
         return place
 
-    def _few(self, hashes: list[int], build: Callable[[int], np.ndarray]) -> np.ndarray:
+    def _is_new(self, row_hash: int) -> bool:
+        return row_hash not in self and row_hash not in self._shared.stock
+
+    def _few(
+        self, hashes: list[int], build: Callable[[int], np.ndarray], ahead: Callable[[np.ndarray], None] | None
+    ) -> np.ndarray:
         known, out = self._shared.at, []
+        if ahead is not None:
+            first = {row_hash: i for i, row_hash in reversed([*enumerate(hashes)])}
+            ahead(np.array(sorted(i for row_hash, i in first.items() if self._is_new(row_hash)), np.int64))
         for i, row_hash in enumerate(hashes):
             place = known.get(row_hash, -1)
             if place < 0:

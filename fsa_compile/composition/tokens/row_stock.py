@@ -53,6 +53,9 @@ class RowStock:
         weakref.finalize(self, os.close, self._file)
         self._at, self._sums, self._begin = dict(zip(table[:size].tolist(), range(size))), table[size:], begin
 
+    def __contains__(self, row_hash: int) -> bool:
+        return row_hash in self._at
+
     def row(self, row_hash: int) -> np.ndarray | None:
         """The row of a set uint32[W]; None where there is none that can be used."""
         at = self._at.get(row_hash)
