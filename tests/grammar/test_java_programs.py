@@ -100,13 +100,15 @@ REFUSED = (
     "class A { F f = (int... a, int b) -> c; }", "class A { double x = 0x.p1; }", "class A { double x = 0x1p3e5; }",
     "class A { int x = new int[1][][0]; }", "class A { F f = new B<?>[1][][a[].class]; }", "class A { boolean x = a instanceof B<C>==d; }",
     "class A { boolean x = a instanceof B<B<C>>==d; }", "class A { int x = a instanceof B<C>>>>d; }", "class A { int x = a instanceof B<B<C>>>>d; }",
-    "class A { int x = a instanceof B<B<C>>>>>d; }",
+    "class A { int x = a instanceof B<B<C>>>>>d; }", "class A { void f(int b, A this) { } }", "class A { void f(A... this) { } }",
+    "class A { void f(A this[]) { } }", "class A { void f(B C.D) { } }", "class A { F f = (A this) -> 1; }", "record R(R this) { }",
+    "class A { void f(A this,) { } }", "class A { void f(this) { } }",
 )  # fmt: skip
 
 LEFT_OUT = (
     "class A { F x = a + b::c; }", "class A { F x = a ? b::c : d; }", "class A { F x = a -> b::c; }", "class A { F x = List<B>::new; }",
     "class A { F f = (A<B<C<D>>>) e; }", "class A { F f = (A<B> & C) d; }", "class A { void f() { record B() { } } }", "class A { @B(1 * 2) int x; }", "class A { int var; }",
-    "class A { void f(A this) { } }", "class A { F x = record -> 1; }", "class A { int x = -2147483648; }", "class A { int @B [] x; }",
+    "@interface I { int f(I this); }", "class A { F x = record -> 1; }", "class A { int x = -2147483648; }", "class A { int @B [] x; }",
     "module a { }", "class A { void f() { if (a) if (b) ; else ; else ; } }", "class A { void f() { a > b = c; } }", "/* \\u0041 */",
     "class A { int x = a instanceof B<B<B<C>>>>>d; }",
 )  # fmt: skip
@@ -119,6 +121,7 @@ READ = (
     "class A { F f = (final int a, B<C>... b) -> c, g = (var a, final var b) -> c, h = (final A a) -> a; }", "class A { F f = g(super::h, B.super::h, super::<C>h); }",
     "class A { int x = new int[1][0][].a[0] + new int[][]{}[0], y = a instanceof B<C>>>d ? 1 : a instanceof B<C> >>> d, z = a instanceof B<B<C>>>d; }",
     "class A { boolean x = a instanceof B<C>>=d, y = a instanceof B<C> == d, z = a instanceof B<B<C>> == d, w = a instanceof B<C>!=d; }",
+    "class A { void f(@B final A[] this, int... b) { } A(B B.this) { } void g(B<D> A.C.this); } interface I { void f(I this); } record R() { R(R this) { } }",
     "class A { double x = 0x1.8p3 + 0x1p-2f + 0x.8P1d + 0x1_1.p1; }",
 )  # fmt: skip
 
