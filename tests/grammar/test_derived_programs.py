@@ -40,7 +40,7 @@ TEXTS = {"NAME": ["a", "b", "A", "x"], "_NL": ["\n"], "_NEWLINE": ["_NEWLINE"]}
 NOT_JUDGED = {
     "c": r"\[\s*\*",  # pycparser refuses int[*p], which C has
     "go": r"\bconst\b|import|\bfunc\b.*\[",  # versions of gofmt differ about what is left to the type checker
-    "java": r"\benum\b|\byield\s*\(",
+    "java": r"\benum\b",
     "javascript": r"yield|await|#",
     "typescript": r"yield|await",
 }

@@ -103,6 +103,9 @@ REFUSED = (
     "class A { int x = a instanceof B<B<C>>>>>d; }", "class A { void f(int b, A this) { } }", "class A { void f(A... this) { } }",
     "class A { void f(A this[]) { } }", "class A { void f(B C.D) { } }", "class A { F f = (A this) -> 1; }", "record R(R this) { }",
     "class A { void f(A this,) { } }", "class A { void f(this) { } }",
+    "class A { int f() { yield (new int[]{1, 2}).length; } }", "class A { int f() { yield (A<B, C>) d; } }", "class A { int f() { yield (A<B<C>, D>) e -> f; } }",
+    "class A { int f() { yield (new A<B<C>, D>()); } }", "class A { int f() { yield (a -> { int b, c; }); } }", "class A { int f() { yield (a[new int[]{1, 2}.a]); } }",
+    "class A { int f() { yield (switch (a) { case 1, 2 -> 3; }); } }", "class A { int f() { yield (new A() { int b, c; }); } }", "class A { int f() { yield (this.<A, B>f()); } }",
 )  # fmt: skip
 
 LEFT_OUT = (
@@ -111,6 +114,7 @@ LEFT_OUT = (
     "@interface I { int f(I this); }", "class A { F x = record -> 1; }", "class A { int x = -2147483648; }", "class A { int @B [] x; }",
     "module a { }", "class A { void f() { if (a) if (b) ; else ; else ; } }", "class A { void f() { a > b = c; } }", "/* \\u0041 */",
     "class A { int x = a instanceof B<B<B<C>>>>>d; }",
+    "class A { int f() { yield (new int[]{1}); } }", "class A { int f() { yield (a -> { }); } }", "class A { int f() { yield (new A<B>()); } }", "class A { int f() { yield (switch (a) { default -> 1; }); } }",
 )  # fmt: skip
 """What the comment of the grammar says is left out, by example."""
 
@@ -122,6 +126,8 @@ READ = (
     "class A { int x = new int[1][0][].a[0] + new int[][]{}[0], y = a instanceof B<C>>>d ? 1 : a instanceof B<C> >>> d, z = a instanceof B<B<C>>>d; }",
     "class A { boolean x = a instanceof B<C>>=d, y = a instanceof B<C> == d, z = a instanceof B<B<C>> == d, w = a instanceof B<C>!=d; }",
     "class A { void f(@B final A[] this, int... b) { } A(B B.this) { } void g(B<D> A.C.this); } interface I { void f(I this); } record R() { R(R this) { } }",
+    "class A { int f() { yield (A<B<C>[]>) (A<B, C>) d -> new int[]{1, 2}; } }", "class A { int f() { yield (A<B, C> a, int b) -> c; } }", "class A { int f() { yield (f(a, b)[c] ? (A<B, C>) d : new A<>(a, b).c < e); } }",
+    "class A { int f() { yield (a -> (b, c) -> d instanceof int[] && e instanceof A f); } }", "class A { int f() { yield (a) + new int[]{1, 2}[0]; } }", "class A { int f() { yield (new int[1][2][a]).b = c; } }", "class A { int f() { yield -(A<B, C>) d; } }",
     "class A { double x = 0x1.8p3 + 0x1p-2f + 0x.8P1d + 0x1_1.p1; }",
 )  # fmt: skip
 
