@@ -154,7 +154,7 @@ class RowPool:
         return row_hash in self._shared.at or row_hash in self._own_at
 
     def add_stored(self, rows: np.ndarray, which: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-        """Adds some sets to bit rows uint32[n, W], set i to row `which[i]`; bool[*], which sets are stored and have been added."""
+        """Adds some sets to bit rows uint32[n, W], set i to row `which[i]`; bool[*], which sets are stored and were added."""
         places = self._shared.places(hashes)
         stored = places >= 0
         for row, place in zip(which[stored].tolist(), places[stored].tolist()):
@@ -181,8 +181,8 @@ class RowPool:
         Args:
           hashes: uint64[n].
           build: makes the row of entry i when its set is new; called in order of i.
-          ahead: is told before for which entries, int64[*] ascending, `build` will be called; it may be for others if a file cannot
-            be read.
+          ahead: is told before for which entries, int64[*] ascending, `build` will be called; it may be for others if a file
+            cannot be read.
 
         Raises:
           LimitError: too many rows, or too many bytes of them.
