@@ -140,8 +140,7 @@ def masked(e: jax.Array, words: jax.Array | None, num_words: int) -> tuple[jax.A
     # A branch of its own, or the compiler works masks out again in every loop that reads the numbers, and does not vectorise it.
     every = jnp.full_like(words, 2**32 - 1)
     whole, rest = jax.lax.cond((words != every).any(), lambda: among(words), lambda: among(every))
-    whole = whole.reshape(len(e), -1)
-    return (whole, rest) if rest.shape[1] else (whole,)
+    return tuple(piece for piece in (whole.reshape(len(e), -1), rest) if piece.shape[1])
 
 
 def rows_of(logits: jax.Array, index: jax.Array) -> jax.Array:
