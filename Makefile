@@ -80,7 +80,7 @@ test-pages: docs  ## the site in a browser, in two widths; screenshots go to bui
 	.venv-docs/bin/python -m pip --disable-pip-version-check --no-input -q install selenium pytest
 	.venv-docs/bin/python -m pytest -c /dev/null --rootdir . -p no:cacheprovider tests/pages
 
-# The type checker keeps one core busy for a minute: it runs beside the tests.
+# The type checker keeps one core busy for a minute: it runs beside the tests. CI has no next time to keep its cache for.
 .PHONY: test
 test: lint  ## linter, type checker, all tests
 	+$(MAKE) --no-print-directory -j2 types pytest
@@ -91,7 +91,7 @@ lint: $(VENV)/.installed-test  ## ruff
 
 .PHONY: types
 types: $(VENV)/.installed-test  ## mypy
-	$(BIN)/mypy
+	$(BIN)/mypy $(if $(CI),--cache-dir=/dev/null)
 
 .PHONY: pytest
 pytest: $(VENV)/.installed-test  ## the tests alone (ARGS='tests/test_readme.py -x' chooses)
