@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from oracles.toy_decoder import toy
 
 import constrax
 import fsa_compile
@@ -27,14 +28,14 @@ DECODER = models.tiny_gemma(vocab_size=257)
 STATE = jax_decode.init_state(TABLES, [0], [8])
 LOGITS, KEY = jnp.zeros((1, 257)), jax.random.key(0)
 WORDS = jax_decode.key_words(KEY[None])
-OUT = jax_decode.generate(DECODER, [1], TABLES, max_new_tokens=8, bos_id=False)
+OUT = jax_decode.generate(toy(257), [1], TABLES, max_new_tokens=8, bos_id=False)
 SPELLED = jax_decode.to_device(CONSTRAINT, vocabulary=VOCABULARY)
 MESH = jax.make_mesh((1,), ("rows",))
 CACHE = DECODER.init_cache(1, 4)
 POOL = jax_decode.ConstraintPool(VOCABULARY, profile="regular")
 CANVAS = canvas.to_canvas(CONSTRAINT)
 DENOISED = canvas.Denoised(np.array([[65, 0, 0]], np.int32), np.zeros((1, 3), np.int32), np.zeros((1, 1), np.float32))
-SEQUENCES = jax_decode.enumerate_sequences(DECODER, [1], TABLES, max_new_tokens=8, bos_id=False)
+SEQUENCES = jax_decode.enumerate_sequences(toy(257), [1], TABLES, max_new_tokens=8, bos_id=False)
 SHARES = jax.nn.log_softmax(jnp.zeros((1, 3, 257)))
 OURS = (fsa_compile.ConstraintError, jax_decode.DecodeError, constrax.UseError, models.ModelError, OSError)
 ODD = (
