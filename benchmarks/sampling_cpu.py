@@ -33,7 +33,7 @@ from jax_decode.sampling.sampling import sample
 
 RESULTS = Path(__file__).parent / "results" / "sampling_cpu.json"
 DATA = Path(os.environ.get("CONSTRAX_DATA", Path(__file__).parents[2] / "shared/data"))
-ROWS, WIDTH, RUNS = 64, 128_256, 15
+ROWS, WIDTH, RUNS = 64, 128_256, 101
 SAMPLERS = {
     "greedy": jax_decode.Greedy(),
     "categorical": jax_decode.Categorical(),

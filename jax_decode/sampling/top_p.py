@@ -46,6 +46,8 @@ _COLLISIONS = 1.5
 """Times the best of some columns that the largest few tokens may have in mass, where columns hold two of them."""
 _DEVIATIONS = 2
 """Standard deviations of a sample that a guess is looked at to both sides of."""
+_NEAR = 1e-6
+"""How far off the exponentials of two logits may be, generously: the larger logit may have the smaller one."""
 _SHARE, _LEAST_SAMPLED = 16, 512
 """Of all columns about one in so many is a sample, where there are at least so many."""
 
@@ -170,10 +172,11 @@ def _threshold_in_memory(
         border = _border_within(found, jnp.where(between, y, NEVER), base)[:, None]
         own = jnp.where(between & (y == border), e, 0.0).max(1)
         alike = (~between | ((e >= own[:, None]) == (y >= border))).all(1)
-        # No column has more than the least of these, but for what is below `low` or not below `high`.
+        # No other column has more than the least of these, but for what is below `low` or not below `high`.
         some = (by_column >= low[..., None]) & (by_column < high[..., None])
         least = jnp.where(some, by_column, 0.0).max(1).min(1)
-        return Threshold(border[:, 0], own, alike & (own > least))
+        alike &= (own * (1 - _NEAR) > least) & (own * (1 + _NEAR) < high[:, 0])  # else an exponential's last places might decide
+        return Threshold(border[:, 0], own, alike)
 
     mass, nothing = tokens.total(), jnp.full_like(best, NEVER)
     everything = Found(*tokens.ends(), jnp.zeros_like(best), p * mass)
