@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fsa_compile.batch.processes import in_processes
-from fsa_compile.batch.schemas import check_workers, cores, output_folder, shown
+from fsa_compile.batch.schemas import check_batch, check_workers, cores, output_folder, shown
 from fsa_compile.compiler.arguments import vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
-from fsa_compile.errors import ConstraintError, is_whole
+from fsa_compile.errors import ConstraintError, checked_flag, is_whole
 from fsa_compile.formats.request import FormatError
 from fsa_compile.inputs.files import checked_path, open_regular
 from fsa_compile.inputs.guard import guarded_loop
 from fsa_compile.inputs.json_input import check_json
 from fsa_compile.interop.structured_outputs import compile_structured_outputs
 from fsa_compile.json_schema import SchemaOptions
-from fsa_compile.limits import CompileLimits, checked_limits
+from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
@@ -107,7 +107,8 @@ def compile_folder(
     """
     part, parts = _checked_shard(shard)
     check_workers(workers)
-    folder, limits = checked_path(folder), None if limits is None else checked_limits(limits)
+    check_batch(options, limits, progress)
+    folder, retry = checked_path(folder), checked_flag(retry, "retry")
     if not isinstance(constraints, Mapping):
         constraints = read_constraints(constraints)
     names = [name for name in constraints if zlib.crc32(str(name).encode("utf-8", "surrogatepass")) % parts == part]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,8 @@ _STARTING = 120.0
 """Seconds after which a process that has not begun is given up."""
 _READY, _OUT_OF_MEMORY = b"R", b"M"
 _DOING = "compiling in a process of its own"
+_FROM_OUTSIDE = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP} if os.name == "posix" else set[signal.Signals]()
+"""Signals that no lack of memory sends."""
 _ROOM = 256 << 20
 """Bytes of addresses that a process gets beside `max_bytes`: for the stacks of its threads, and for what is freed too late."""
 _WORKER = "from fsa_compile.batch.isolated import _work; _work()"
@@ -42,7 +45,7 @@ def isolated(function: Callable[..., Any], *args: Any, limits: CompileLimits | N
 
     Raises:
       LimitError: of `max_seconds` or `max_bytes`, where the process had to be stopped.
-      ConstraintError: what the function raises.
+      ConstraintError: what the function raises, or somebody ended the process.
 
     Examples:
       >>> from fsa_compile.vocabulary.vocabulary import Vocabulary
@@ -59,9 +62,12 @@ def isolated(function: Callable[..., Any], *args: Any, limits: CompileLimits | N
     except Exception as error:
         what = f"an argument cannot be sent to another process ({type(error).__name__})"
         raise ConstraintError(what, fix="Give plain values, and tokenizers by their path.") from error
-    answer, killed = _answer(request, limits.max_seconds * 1.25 + 0.5)
+    answer, killed, code = _answer(request, limits.max_seconds * 1.25 + 0.5)
     if killed:
         raise LimitError("max_seconds", limits.max_seconds, _DOING)
+    if -code in _FROM_OUTSIDE and len(answer) < 2:
+        what = f"the process that compiled was ended by {signal.Signals(-code).name}"
+        raise ConstraintError(what, fix="Call again: neither the constraint nor a limit is the reason.")
     if not answer.startswith(_READY) or answer[1:2] in (b"", _OUT_OF_MEMORY):
         raise LimitError("max_bytes", limits.max_bytes, _DOING)
     good, result = pickle.loads(answer[1:])
@@ -70,8 +76,8 @@ def isolated(function: Callable[..., Any], *args: Any, limits: CompileLimits | N
     raise result
 
 
-def _answer(request: bytes, seconds: float) -> tuple[bytes, bool]:
-    """What a new process answers, and whether it was killed because its time was over."""
+def _answer(request: bytes, seconds: float) -> tuple[bytes, bool, int]:
+    """What a new process answers, whether it was killed because its time was over, and its exit status."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-c", _WORKER]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
@@ -85,9 +91,10 @@ def _answer(request: bytes, seconds: float) -> tuple[bytes, bool]:
                 begun = process.stdout.read(1)
             with _killed_after(process, seconds) as over:
                 rest = process.stdout.read()
+                process.wait()
         finally:
             process.kill()
-        return begun + rest, over.is_set()
+        return begun + rest, over.is_set(), process.returncode
 
 
 @contextlib.contextmanager

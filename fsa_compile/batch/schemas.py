@@ -14,12 +14,14 @@ from typing import Any, TypeVar
 
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.batch.processes import in_processes
-from fsa_compile.compiler.arguments import vocabulary_of
+from fsa_compile.compiler.arguments import checked_cache, vocabulary_of
 from fsa_compile.compiler.cache import CompileCache
-from fsa_compile.errors import ConstraintError, is_whole
+from fsa_compile.errors import ConstraintError, checked_flag, is_whole
+from fsa_compile.inputs.files import checked_path
 from fsa_compile.inputs.guard import guarded_loop
 from fsa_compile.json_schema import SchemaOptions, compile_json_schema
-from fsa_compile.limits import CompileLimits
+from fsa_compile.json_schema.schema_options import checked_options
+from fsa_compile.limits import CompileLimits, checked_limits
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
@@ -86,8 +88,10 @@ def compile_schemas(
         what = f"schemas must be a mapping of names to schemas, not {type(schemas).__name__}"
         raise ConstraintError(what, fix='Write {"name": schema}.')
     check_workers(workers)
+    checked_cache(cache)
+    check_batch(options, limits, progress)
     vocabulary = vocabulary_of(tokenizer)
-    folder = None if output is None else output_folder(output, schemas)
+    folder = None if output is None else output_folder(checked_path(output), schemas)
     task = _Task(vocabulary, options, limits, folder, cache)
     tables_for(vocabulary)  # into the cache on disk, from where the processes read them
     count = min(workers or cores(), len(schemas))
@@ -140,6 +144,15 @@ def check_workers(workers: int | None) -> None:
 def cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_batch(options: SchemaOptions | None, limits: CompileLimits | None, progress: bool | None) -> None:
+    """Raises `ConstraintError` for what else every constraint would be refused for."""
+    checked_options(options)
+    if limits is not None:
+        checked_limits(limits)
+    if progress is not None:
+        checked_flag(progress, "progress")
 
 
 def output_folder(output: str | os.PathLike[str], names: Iterable[str]) -> Path:

@@ -91,9 +91,7 @@ class Request:
           what: names the language and its options, as JSON values.
           make: compiles it.
         """
-        if cache is not None and not isinstance(cache, CompileCache):
-            what = f"the cache is a {type(cache).__name__}"
-            raise ConstraintError(what, fix="Pass cache=CompileCache(folder), or leave it out.")
+        cache = checked_cache(cache)
         if cache is None or self.starts_text or self.filters.identity is None:
             return make()  # an arbitrary language is not known by its name, an encoder not by its vocabulary
         bounds = {name: value for name, value in dataclasses.asdict(self.limits).items() if name != "max_seconds"}
@@ -105,6 +103,14 @@ class Request:
         if self.filters:
             what["filters"] = self.filters.identity
         return cache.get(what, self.vocabulary, make)
+
+
+def checked_cache(cache: Any) -> CompileCache | None:
+    """A cache as users give it, None for none; raises `ConstraintError` for anything else."""
+    if cache is not None and not isinstance(cache, CompileCache):
+        what = f"the cache is a {type(cache).__name__}"
+        raise ConstraintError(what, fix="Pass cache=CompileCache(folder), or leave it out.")
+    return cache
 
 
 def filters_of(filters: Any) -> Filters:

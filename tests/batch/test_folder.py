@@ -198,12 +198,16 @@ def test_lines_that_are_wrong(text, message, tmp_path):
         read_constraints(tmp_path / "x.jsonl")
 
 
-@pytest.mark.parametrize("arguments", [{"shard": (2, 2)}, {"shard": 3}, {"shard": "ab"}, {"workers": 0}])
+@pytest.mark.parametrize(
+    "arguments", [{"shard": (2, 2)}, {"shard": 3}, {"shard": "ab"}, {"workers": 0}, {"retry": "no"}, {"progress": "no"}]
+)
 def test_arguments_that_are_wrong(arguments, tmp_path):
     with pytest.raises(ConstraintError, match=re.escape(repr(next(iter(arguments.values()))))):
         compile_folder({}, LETTERS, tmp_path, **arguments)
     with pytest.raises(ConstraintError, match="cannot be the name of a file"):
         compile_folder({"a/b": {"regex": "a"}}, LETTERS, tmp_path)
+    with pytest.raises(ConstraintError, match="must be SchemaOptions"):
+        compile_folder({"a": {"json": {}}}, LETTERS, tmp_path, options={})
 
 
 def test_command(tmp_path, capsys):

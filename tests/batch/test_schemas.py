@@ -111,9 +111,15 @@ def test_limits_are_for_each():
     assert kinds(results) == {"a": "LimitError", "b": None}
 
 
-@pytest.mark.parametrize("wrong", [{"schemas": [True]}, {"workers": 0}, {"workers": True}, {"output": "/no/such/folder"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"schemas": [True]}, {"workers": 0}, {"workers": True}, {"output": "/no/such/folder"}, {"output": 5}, {"options": {}},
+        {"limits": 5}, {"cache": "folder"}, {"progress": "no"},
+    ],
+)  # fmt: skip
 def test_wrong_arguments(wrong):
-    with pytest.raises(ConstraintError):
+    with pytest.raises(ConstraintError, match=r"^(?!.*defect)"):
         compile_schemas(**({"schemas": {"a": True}, "tokenizer": LETTERS} | wrong))
 
 

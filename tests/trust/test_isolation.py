@@ -1,5 +1,6 @@
 """Processes of their own for compilations, and threads that do not disturb each other."""
 
+import os
 import sys
 import threading
 import time
@@ -31,6 +32,16 @@ def test_time_and_memory_are_enforced_by_the_system(monkeypatch):
     large = {"properties": {f"key{i}": {"type": "string"} for i in range(4_000)}}
     with pytest.raises(LimitError, match="max_bytes"):
         isolated(compile_json_schema, large, LETTERS, limits=CompileLimits(max_bytes=1 << 20, max_seconds=60))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are POSIX's")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
+def test_a_process_that_is_ended_from_outside(name, monkeypatch):
+    """A kill is what a system does that lacks memory, too."""
+    monkeypatch.setattr("fsa_compile.batch.isolated._WORKER", f"import os, signal; os.kill(os.getpid(), signal.{name})")
+    error, message = (LimitError, "max_bytes") if name == "SIGKILL" else (ConstraintError, "was ended by SIGTERM")
+    with pytest.raises(error, match=message):
+        isolated(compile_json_schema, {}, LETTERS)
 
 
 _BLIND = """
