@@ -91,10 +91,11 @@ def _answer(request: bytes, seconds: float) -> tuple[bytes, bool, int]:
                 begun = process.stdout.read(1)
             with _killed_after(process, seconds) as over:
                 rest = process.stdout.read()
-                process.wait()
+                if not rest:
+                    process.wait()  # its own end, before it is killed here
         finally:
             process.kill()
-        return begun + rest, over.is_set(), process.returncode
+    return begun + rest, over.is_set(), process.returncode
 
 
 @contextlib.contextmanager

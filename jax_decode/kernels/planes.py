@@ -123,13 +123,18 @@ def cut(x: jax.Array, words: jax.Array | None, num_words: int, fill: float) -> I
         yield part
 
 
+def bit_planes(words: jax.Array, count: int) -> jax.Array:
+    """The first planes of words uint32[B, W], bool[B, count, W]; none past plane 31: logits there belong to no token."""
+    return ((words[:, None] >> jnp.arange(count, dtype=jnp.uint32)[None, :, None]) & 1) != 0
+
+
 def by_planes(x: jax.Array, words: jax.Array | None, num_words: int, fill: float | jax.Array) -> tuple[jax.Array, jax.Array]:
     """Numbers [n, V'] of every logit by planes, [n, planes, W], and those of none that is whole; `fill` where not allowed."""
     count = x.shape[1] // num_words if words is None else min(x.shape[1] // num_words, 32)
     whole, rest = x[:, : count * num_words].reshape(len(x), count, num_words), x[:, count * num_words :]
     if words is None:
         return whole, rest
-    whole = jnp.where(((words[:, None] >> jnp.arange(count, dtype=jnp.uint32)[None, :, None]) & 1) != 0, whole, fill)
+    whole = jnp.where(bit_planes(words, count), whole, fill)
     if count == 32:  # logits past plane 31 belong to no token of the vocabulary
         return whole, jnp.full_like(rest, fill)
     return whole, jnp.where((words[:, : rest.shape[1]] & jnp.uint32(1 << count)) != 0, rest, fill)

@@ -27,6 +27,7 @@ from jax_decode.kernels.planes import (
     Planes,
     Sum,
     allowed_logits,
+    bit_planes,
     both,
     clean,
     column_best,
@@ -412,7 +413,7 @@ def at_once(
     def among(own: jax.Array | None) -> jax.Array:
         return every if own is None else jnp.where(own, every, NEVER)
 
-    bits = own = None if words is None else _bits(words, count).reshape(every.shape)
+    bits = own = None if words is None else bit_planes(words, count).reshape(every.shape)
     if own is not None and listed is not None:
         place = jnp.where(listed[1], listed[0], every.shape[1])
         own = own.at[jnp.arange(batch, dtype=jnp.int32)[:, None], place].set(True, mode="drop")
@@ -432,11 +433,6 @@ def at_once(
         columns = (score, jnp.broadcast_to(_columns(num_words), score.shape))
         chosen = jax.lax.reduce(columns, (np.float32(NEVER), np.int32(NO_ITEM)), _better, (1,))
     return Summary(*chosen, logs[:, 0], logs[:, -1])
-
-
-def _bits(words: jax.Array, count: int) -> jax.Array:
-    """The first planes of bits, bool[B, count, W]; none past plane 31, whose logits belong to no token of the vocabulary."""
-    return ((words[:, None] >> jnp.arange(count, dtype=jnp.uint32)[None, :, None]) & 1) != 0
 
 
 def _columns(num_words: int) -> jax.Array:
