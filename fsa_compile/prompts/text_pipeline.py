@@ -83,8 +83,8 @@ class TextPipeline:
             raise ConstraintError(what, fix="Give one of the package's: pipeline.compile(compile_regex, pattern).")
         if "canonical" in options:
             raise ConstraintError("canonical is the pipeline's to say", fix="Give it to TextPipeline(..., canonical=True).")
-        if self.filters or options.get("filters"):
-            options["filters"] = [*self.filters, *options.get("filters", ())]
+        if more := [*self.filters, *listed(options.pop("filters", ()), "filters")]:
+            options["filters"] = more
         if self.canonical:
             options["canonical"] = "heal"
         return function(what, self.tokenizer, **options)

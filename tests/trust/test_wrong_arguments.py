@@ -345,6 +345,7 @@ HOST = {
     "healed text": (fsa_compile.heal([98], CONSTRAINT, VOCABULARY).text, [[1]], 0),
     "heal_batch": (fsa_compile.heal_batch, [[[98]]], (CONSTRAINT, VOCABULARY)),
     "pipeline": (lambda filters, canonical: fsa_compile.TextPipeline(TOKENIZER, filters=filters, canonical=canonical), [(), False], 0),
+    "pipeline.compile": (lambda filters: PIPELINE.compile(fsa_compile.compile_regex, "a", filters=filters), [()], 0),
     "pipeline.prompt": (lambda prompt: PIPELINE.prompt(prompt, fsa_compile.regex("a")), ["a"], 0),
     "filters": (lambda filters: fsa_compile.compile_regex("a", VOCABULARY, filters=filters), [()], 0),
     "extensions": (lambda extensions: fsa_compile.regex("a", extensions=extensions), [None], 0),
