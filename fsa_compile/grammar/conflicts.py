@@ -65,11 +65,7 @@ def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Co
     Raises:
       UncountableError: a counted repetition has to do with it.
     """
-    crowded = {
-        c: mask
-        for c, actions in enumerate(tables.actions)
-        if stacks == 1 and (mask := union(m for m, some in actions if len(some) > 1 and not is_decided(some, tables.bounds[c])))
-    }
+    crowded = _crowded(tables) if stacks == 1 else {}
     if crowded:
         _check_counted(tables, builder, crowded)
         return Conflict(tables, builder, crowded, {})
@@ -78,6 +74,26 @@ def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Co
         return Conflict(tables, builder, {}, circle)
     lost = narrowing(builder)
     return Conflict(tables, builder, {}, {}, lost) if lost else None
+
+
+def find_unfinished(builder: FrameBuilder) -> Conflict | None:
+    """What one stack cannot decide in as much as a limit has left of a build: mostly why it has grown that far."""
+    tables = builder.tables()
+    crowded = _crowded(tables)
+    try:
+        _check_counted(tables, builder, crowded)
+    except UncountableError:
+        return None
+    return Conflict(tables, builder, crowded, {}) if crowded else None
+
+
+def _crowded(tables: FrameTables) -> dict[int, int]:
+    """Controls with several entries for a symbol, with the sets of such symbols."""
+    return {
+        c: mask
+        for c, actions in enumerate(tables.actions)
+        if (mask := union(m for m, some in actions if len(some) > 1 and not is_decided(some, tables.bounds[c])))
+    }
 
 
 def narrowing(builder: FrameBuilder) -> dict[int, int]:

@@ -413,6 +413,10 @@ class FrameBuilder(FrameItems):
         reachable.from_start(start)
         self.reached = reachable.seen
         self.below = reachable.below
+        return self.tables(start)
+
+    def tables(self, start: int = 0) -> FrameTables:
+        """What is built so far; controls that nothing has looked at yet do nothing."""
         rows: dict[tuple[tuple[int, int], ...], list[Action]] = {}
         every = [row or [] for row in self.actions]
         actions = [rows.setdefault(tuple([(mask, id(entries)) for mask, entries in row]), row) for row in every]

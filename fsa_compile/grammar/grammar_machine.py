@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fsa_compile.arrays.garbage import rare_collections
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError, UnsupportedGrammarError
-from fsa_compile.grammar.conflicts import Conflict, control_name, find_conflict, narrowing, symbol_name
+from fsa_compile.grammar.conflicts import Conflict, control_name, find_conflict, find_unfinished, narrowing, symbol_name
 from fsa_compile.grammar.frame_subsets import FrameBuilder
 from fsa_compile.grammar.frame_trim import trim
 from fsa_compile.grammar.grammar_checks import check_grammar
@@ -124,6 +124,7 @@ class _Attempts:
             try:
                 tables = builder.build()
             except LimitError:
+                conflict = conflict or (find_unfinished(builder) if stacks == 1 else None)
                 if conflict:
                     break
                 raise

@@ -101,6 +101,18 @@ class TestConflicts:
             machine_of(Grammar(rules=rules, start="r", ignore=(), mode="characters", text="r"), specials={"<t>": 9})
         assert caught.value.symbol == "special token 9"
 
+    def test_one_is_told_where_a_limit_ends_the_search(self) -> None:
+        lists = " | ".join(f'"{a}" list "{b}"' for a, b in ("()", "[]", "{}", "<>", "de", "fg", "hi", "jk"))
+        grammar = parse_lark(f'start: pair | list\npair: "a" pair "a" | "b" pair "b" | "c"?\nlist: {lists} | "x"')
+        plain = parse_lark(f'start: list\nlist: {lists} | "x"')
+        with pytest.raises(GrammarConflictError) as caught:
+            machine_of(grammar, limits=CompileLimits(max_states=40))
+        ways = 'it begins "%s" in pair (line 2)', "it begins the bracketed group in pair (line 2)"
+        assert caught.value.readings in [(ways[0] % letter, ways[1]) for letter in "ab"]
+        for one in (grammar, plain):
+            with pytest.raises(LimitError, match="max_states"):
+                machine_of(one, limits=CompileLimits(max_states=20))
+
     @pytest.mark.parametrize("stacks", [1, 4])
     def test_endless_returns_are_a_conflict_for_any_number_of_stacks(self, stacks: int) -> None:
         error = conflict('start: "(" start start* | "a"', stacks=stacks)
