@@ -3,7 +3,8 @@
 A backtracking matcher tries the left alternative first, a greedy loop's next round before its end, a lazy loop's end before its
 next round. All tries side by side are an ordered list of threads; a match ends those that stand behind it. So the texts at which
 the list holds a match are a regular language, and the longest prefix of a text in it is what the matcher takes. A condition on
-the next character keeps its thread from some letters; a match with one ends the threads behind it before all others.
+what follows keeps its thread from some letters, now or some letters later; a match with one ends the threads behind it before all
+others. One on the character before is decided by the letter read last.
 
 Source: R. Cox, "Regular Expression Matching: the Virtual Machine Approach", 2009 (ordered threads).
 """
@@ -20,25 +21,50 @@ from fsa_compile.automata.minimize import minimize
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.glushkov import ConditionFound, count_positions
-from fsa_compile.patterns.regex_tree import Alternate, Atomic, Chars, Concat, Node, Repeat, Text, children, has_lazy_loop, widths
-from fsa_compile.patterns.trailing_guards import forbidden_next
+from fsa_compile.patterns.match_ends import may_see_before
+from fsa_compile.patterns.regex_tree import (  # fmt: skip
+    Alternate,
+    Anchor,
+    Atomic,
+    Chars,
+    Concat,
+    Look,
+    Node,
+    Repeat,
+    Text,
+    children,
+    has_lazy_loop,
+    widths,
+)
+from fsa_compile.patterns.trailing_guards import first_character, forbidden_next, forbidden_words
 from fsa_compile.unicode.code_points import CodePointSet, single
 from fsa_compile.unicode.code_points import union as union_of
 
 _DOING = "Making the pattern deterministic"
 _BYTES_PER_MEMBER = 2048
 """Memory that one thread of one state is reckoned to need by the time the automaton has been walked with a vocabulary."""
-_MATCH, _END = 0, -1
-Thread: TypeAlias = tuple[int, frozenset[int]]
-"""A step, and the numbers of the sets of characters that may not come next."""
+_MATCH = 0
+Word: TypeAlias = tuple[int, ...]
+"""Numbers of sets of characters: of a text that begins with a character of each, one after another."""
+Thread: TypeAlias = tuple[int, frozenset[Word]]
+"""A step, and the words that may not come next."""
 
 
 class _Step(NamedTuple):
-    """Steps that are tried in order, behind a character of a set, or behind a condition that none of a set comes next."""
+    """Steps that are tried in order.
+
+    Attributes:
+      reads: set of characters behind one of which they are.
+      forbids: words that may not come next.
+      behind: (set, True) where the character before must be of it, (set, False) where it may not.
+      ends: of the step that begins a greedy loop's rounds, the one behind the loop.
+    """
 
     next: tuple[int, ...]
     reads: int = -1
-    forbids: int = -1
+    forbids: tuple[Word, ...] = ()
+    behind: tuple[int, bool] | None = None
+    ends: int | None = None
 
 
 def first_match(
@@ -47,8 +73,9 @@ def first_match(
     """The texts that a matcher may take, and the characters before which it does not.
 
     Args:
-      tree: with no other conditions than those that forbid characters to come next (`forbidden_next`), and without
-        `empty_rounds`.
+      tree: with no other conditions than those that forbid characters or words to come next (`forbidden_next`,
+        `forbidden_words`), of words all but the last character within the match, and those on one character before, within the
+        match, too; and without `empty_rounds`.
 
     Returns:
       the minimal automaton of all texts, None if there is none; and automata, each with characters that may not follow its texts.
@@ -61,31 +88,32 @@ def first_match(
     if count_positions(tree) > limits.max_states:
         raise LimitError("max_states", limits.max_states, "Expanding the repetitions of the pattern")
     threads = _Threads(tree, deadline)
-    number = Numbers([threads.closed([threads.start])])
+    number = Numbers([threads.closed([(threads.start, frozenset())], 0)])
     arcs: list[list[tuple[int, int]]] = []
     members = 0
     for state in number.order:
         deadline.check(_DOING)
         out: dict[int, int] = {}
-        for read, found in threads.moves(state):
-            if after := threads.closed(found):
-                out[number[after]] = out.get(number[after], 0) | read
+        for letters, found in threads.moves(state):
+            for read in threads.alike(letters):
+                if after := threads.closed(found, read):
+                    out[number[after]] = out.get(number[after], 0) | read
         arcs.append([(read, target) for target, read in out.items()])
         if len(number) > limits.max_states:
             raise LimitError("max_states", limits.max_states, _DOING)
         members += len(state)
         if members > limits.max_bytes // _BYTES_PER_MEMBER:
             raise LimitError("max_bytes", limits.max_bytes, _DOING)
-    matches = [{sets for step, sets in state if step == _MATCH} for state in number]
+    matches = [{words for step, words in state if step == _MATCH} for state in number]
 
     def automaton(final: list[bool]) -> LetterDfa | None:
         live = trim(LetterDfa([list(own) for own in arcs], final, threads.ranges))
         return live and minimize(live)
 
     ends = [
-        (dfa, union_of(*(threads.sets[i] for i in sets)))
-        for sets in sorted(set().union(*matches), key=sorted)
-        if (dfa := automaton([sets in own for own in matches]))
+        (dfa, union_of(*(threads.sets[i] for (i,) in words)))
+        for words in sorted(set().union(*matches), key=sorted)
+        if (dfa := automaton([words in own for own in matches]))
     ]
     return automaton([bool(own) for own in matches]), ends
 
@@ -117,12 +145,17 @@ class _Threads:
         self.sets: list[CodePointSet] = []
         self._number: dict[CodePointSet, int] = {}
         self._steps = [_Step(())]
+        self._least = [0]  # characters from each step to a match
         self._deadline = deadline
         self.start = self._add(tree, _MATCH)
         self._letters, self.ranges = letter_sets(self.sets)
+        self._behind = {self._letters[step.behind[0]] for step in self._steps if step.behind}
+        if self._behind and may_see_before(tree):
+            raise ConditionFound
 
     def _step(self, step: _Step) -> int:
         self._steps.append(step)
+        self._least.append(min([self._least[i] for i in step.next], default=0) + (step.reads >= 0))
         return len(self._steps) - 1
 
     def _set(self, members: CodePointSet) -> int:
@@ -143,11 +176,10 @@ class _Threads:
                 return self._step(_Step((after,), reads=self._set(members)))
             case Concat(items=items):
                 for i in range(len(items) - 1, -1, -1):
-                    forbidden = forbidden_next(items[i], Concat(items[:i], node.start, node.end))
-                    if forbidden is None:
-                        after = self._add(items[i], after)
+                    if isinstance(items[i], Look | Anchor):
+                        after = self._condition(items[i], Concat(items[:i], node.start, node.end), after)
                     else:
-                        after = self._step(_Step((after,), forbids=self._set(forbidden)))
+                        after = self._add(items[i], after)
                 return after
             case Alternate(branches=branches):
                 return self._step(_Step(tuple([self._add(branch, after) for branch in branches])))
@@ -155,16 +187,25 @@ class _Threads:
                 return self._loop(node, after)
             case Atomic(item=item):  # allowed only where it changes nothing
                 return self._add(item, after)
-        forbidden = forbidden_next(node, Concat([], 0, 0))
-        if forbidden is None:
+        return self._condition(node, Concat([], 0, 0), after)
+
+    def _condition(self, node: Node, before: Concat, after: int) -> int:
+        forbidden = forbidden_next(node, before)
+        words = forbidden_words(node) if forbidden is None else [(forbidden,)]
+        if words is not None and max(map(len, words)) <= 1 + self._least[after]:
+            return self._step(_Step((after,), forbids=tuple([tuple(map(self._set, word)) for word in words])))
+        if not isinstance(node, Look) or not node.behind or widths(node.item) != (1, 1):
             raise ConditionFound
-        return self._step(_Step((after,), forbids=self._set(forbidden)))
+        if (last := first_character(node.item)) is None:
+            raise ConditionFound
+        return self._step(_Step((after,), behind=(self._set(last), not node.negative)))
 
     def _loop(self, loop: Repeat, after: int) -> int:
         first = after
         if loop.high is None:
-            first = self._step(_Step(()))
-            self._steps[first] = self._choice(loop, self._add(loop.item, first), after)
+            first = self._step(_Step((after,)))
+            step = self._choice(loop, self._add(loop.item, first), after)
+            self._steps[first] = step if loop.lazy else step._replace(ends=after)
         else:
             for _ in range(loop.high - loop.low):
                 first = self._step(self._choice(loop, self._add(loop.item, first), after))
@@ -176,37 +217,66 @@ class _Threads:
     def _choice(loop: Repeat, again: int, after: int) -> _Step:
         return _Step((after, again) if loop.lazy else (again, after))
 
-    def closed(self, todo: list[int]) -> tuple[Thread, ...]:
-        """The threads that read or match, in order, down to a match without a condition."""
+    def alike(self, letters: int) -> list[int]:
+        """Letters in parts that conditions on the character before do not tell apart."""
+        parts = [letters]
+        for some in self._behind:
+            parts = [part for own in parts for part in (own & some, own & ~some) if part]
+        return parts
+
+    def closed(self, todo: list[Thread], last: int) -> tuple[Thread, ...]:
+        """The threads that read or match, in order, down to a match without a condition; `last`: letters read last, `alike`."""
         out, seen = list[Thread](), set[Thread]()
-        stack: list[Thread] = [(step, frozenset()) for step in reversed(todo)]
+        stack = todo[::-1]
         while stack:
-            thread = number, sets = stack.pop()
+            thread = number, words = stack.pop()
+            step = self._steps[number]
             if thread in seen:
+                if step.ends is not None:  # a round of a greedy loop that reads nothing is its last, as in `re`
+                    stack.append((step.ends, words))
                 continue
             seen.add(thread)
-            step = self._steps[number]
             if number == _MATCH or step.reads >= 0:
                 out.append(thread)
-                if number == _MATCH and not sets:
+                if number == _MATCH and not words:
                     break
-            else:
-                sets = sets | {step.forbids} if step.forbids >= 0 else sets
-                stack += [(following, sets) for following in reversed(step.next)]
+            elif not step.behind or bool(self._letters[step.behind[0]] & last) == step.behind[1]:
+                words = words.union(step.forbids)
+                stack += [(following, words) for following in reversed(step.next)]
         return tuple(out)
 
-    def moves(self, state: tuple[Thread, ...]) -> list[tuple[int, list[int]]]:
-        """The steps after each letter, in order; a match that the letter does not forbid ends those behind it."""
+    def moves(self, state: tuple[Thread, ...]) -> list[tuple[int, list[Thread]]]:
+        """The threads after each letter, in order; a match that the letter does not forbid ends those behind it."""
         every = union(self._letters[self._steps[step].reads] for step, _ in state if step != _MATCH)
-        by_letters: dict[int, list[tuple[int, int]]] = {}
-        for place, (number, sets) in enumerate(state):
-            step = self._steps[number]
-            read, after = (every, _END) if number == _MATCH else (self._letters[step.reads], step.next[0])
-            by_letters.setdefault(read & ~union(self._letters[i] for i in sets), []).append((place, after))
+        by_letters: dict[int, list[tuple[int, Thread | None]]] = {}  # None: of a match
+        for place, (number, words) in enumerate(state):
+            read = every if number == _MATCH else self._letters[self._steps[number].reads]
+            read &= ~union(self._letters[word[0]] for word in words if len(word) == 1)
+            if number == _MATCH:
+                by_letters.setdefault(read, []).append((place, None))
+            else:
+                for letters, left in self._begun(words, read):
+                    by_letters.setdefault(letters, []).append((place, (self._steps[number].next[0], left)))
         out = []
         for read, groups in disjoint([(letters, [found]) for letters, found in by_letters.items()]):
-            steps = [after for _, after in (heapq.merge(*groups) if len(groups) > 1 else groups[0])]
-            steps = steps[: steps.index(_END)] if _END in steps else steps
-            if steps:
-                out.append((read, steps))
+            after = list[Thread]()
+            for _, thread in heapq.merge(*groups) if len(groups) > 1 else groups[0]:
+                if thread is None:
+                    break
+                after.append(thread)
+            if after:
+                out.append((read, after))
         return out
+
+    def _begun(self, words: frozenset[Word], read: int) -> list[tuple[int, frozenset[Word]]]:
+        """Letters in parts, each with what is left of the words that begin with its letters."""
+        parts = [(read, frozenset[Word]())]
+        for word in [word for word in words if len(word) > 1]:
+            first = self._letters[word[0]]
+            parts = [
+                (both, left | {word[1:]} if begins else left)
+                for letters, left in parts
+                for both, begins in ((letters & first, True), (letters & ~first, False))
+                if both
+            ]
+        return parts

@@ -11,7 +11,7 @@ import bisect
 from collections.abc import Sequence
 
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Chars, Concat, Look, Node, Repeat, Text
-from fsa_compile.unicode.code_points import NONE, CodePointSet, Ranges, complement, intersection, interval, single, union
+from fsa_compile.unicode.code_points import ANY, NONE, CodePointSet, Ranges, complement, intersection, interval, single, union
 from fsa_compile.unicode.properties import category
 
 Arcs = Sequence[tuple[int, int]]
@@ -21,6 +21,7 @@ WORD_BYTES = sum(1 << b for b in b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrs
 """Word characters of one byte, as a set of bytes."""
 END_OF_TEXT = 0x110000
 """Stands for the end of the text among the characters that may not follow."""
+_MOST_WORDS, _LONGEST = 64, 8
 _ASCII, _DOLLAR = (1 << 0x80) - 1, 1 << ord("$")
 _LEADS = [(b, interval(b - 0xC0 << 6, (b - 0xBF << 6) - 1)) for b in range(0xC2, 0xE0)]
 _LEADS += [(b, interval(max(b - 0xE0 << 12, 0x800), (b - 0xDF << 12) - 1)) for b in range(0xE0, 0xF0)]
@@ -39,6 +40,47 @@ def forbidden_next(condition: Node, before: Node) -> CodePointSet | None:
             last = _last_characters(before)
             return word if last is not None and intersection(last, complement(word)) == NONE else None
     return None
+
+
+def forbidden_words(condition: Node) -> list[tuple[CodePointSet, ...]] | None:
+    """The words that a lookahead forbids to follow, each the sets of its characters; None where it is no such condition."""
+    if not isinstance(condition, Look) or condition.behind:
+        return None
+    words = _words(condition.item)
+    if words is None or () in words or (len(words) != 1 and not condition.negative):
+        return None
+    if condition.negative:
+        return words
+    (word,) = words
+    others = [complement(members) for members in word]
+    others[-1] = union(others[-1], single(END_OF_TEXT))
+    return [(*[ANY] * place, members) for place, members in enumerate(others)]
+
+
+def _words(tree: Node) -> list[tuple[CodePointSet, ...]] | None:
+    """The texts of a tree as sets of characters; None where they are many, long, or held to conditions."""
+    out: list[tuple[CodePointSet, ...]] = [()]
+    match tree:
+        case Chars(members=members):
+            return [(members,)]
+        case Text(text=text):
+            return [tuple(single(ord(letter)) for letter in text)] if len(text) <= _LONGEST else None
+        case Alternate(branches=branches):
+            found = [_words(branch) for branch in branches]
+            out = [word for words in found if words is not None for word in words]
+            return out if None not in found and len(out) <= _MOST_WORDS else None
+        case Concat(items=parts):
+            pass
+        case Repeat(item=item, low=low, high=high) if low == high and low <= _LONGEST:
+            parts = [item] * low
+        case _:
+            return None
+    for part in parts:
+        words = _words(part)
+        if words is None or len(out) * len(words) > _MOST_WORDS or any(len(a) + len(b) > _LONGEST for a in out for b in words):
+            return None
+        out = [a + b for a in out for b in words]
+    return out
 
 
 def first_character(tree: Node) -> CodePointSet | None:

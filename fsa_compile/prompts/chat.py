@@ -1,8 +1,8 @@
 """`chat_prompt`: a list of messages as the token ids a chat model was trained on, and the ids that end its turn.
 
 The text is made by the tokenizer's own template: the Jinja template beside its file, the renderer of a `transformers` tokenizer,
-or one of the conventions of `chat_conventions`, by name. Its markers become special tokens; what the messages say stays text,
-even where it spells a marker.
+or one of the conventions of `chat_conventions`, by name. Its markers become special tokens; what messages, tools and other variables say stays
+text, even where it spells a marker.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def chat_prompt(
         `chat_template.json` or the "chat_template" of `tokenizer_config.json` beside its file, or `transformers`' own renderer.
       add_generation_prompt: whether the prompt ends where the assistant's answer begins.
       tools: descriptions of tools (dicts), for templates that know them.
-      variables: more values for the template, such as `enable_thinking=False`.
+      variables: more values for the template, such as `enable_thinking=False` or `documents=[...]`. What they say stays text, but in
+        those whose name ends in `_token`.
 
     Returns:
       Ids, stop ids and text.
@@ -91,15 +92,19 @@ Parts = list[tuple[int, str]]
 
 
 def _render(renderer: Renderer, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, **variables: Any) -> Parts:
-    """The rendered text in pieces. Names of special tokens inside messages are broken by a mark, taken out afterwards."""
+    """The rendered text in pieces. Names of special tokens in what is given are broken by a mark, taken out afterwards."""
     names = sorted(tokenizer.vocabulary.special, key=len, reverse=True)
     if not names:
         return [(-1, renderer(messages, **variables))]
     pattern = re.compile("|".join(map(re.escape, names)))
-    said = json.dumps([list(map(dict, messages)), variables.get("tools")], ensure_ascii=False, default=str)
+    own = [name for name in variables if not name.endswith("_token")]
+    try:
+        said = json.dumps([[*map(dict, messages)], [variables[name] for name in own]], ensure_ascii=False, default=str, skipkeys=True)
+    except ValueError:
+        raise ChatTemplateError("a list or dict of the messages, tools or variables holds itself") from None
     mark = next(chr(code) for code in range(0xF0000, 0xFFFFD) if chr(code) not in said)
     hidden = [_broken(dict(message), pattern, mark) for message in messages]
-    variables["tools"] = _broken(variables.get("tools"), pattern, mark)
+    variables |= {name: _broken(variables[name], pattern, mark) for name in own}
     text = renderer(hidden, **variables)
     parts: Parts = []
     at = 0
@@ -115,7 +120,8 @@ def _broken(value: Any, pattern: re.Pattern[str], mark: str) -> Any:
     if isinstance(value, str):
         return pattern.sub(lambda found: found[0][0] + mark + found[0][1:], value)
     if isinstance(value, Mapping):
-        return {_broken(key, pattern, mark): _broken(part, pattern, mark) for key, part in value.items()}
+        keys = [_broken(key, pattern, mark) if isinstance(key, str) else key for key in value]
+        return dict(zip(keys, [_broken(part, pattern, mark) for part in value.values()]))
     if isinstance(value, (list, tuple)):
         return [_broken(part, pattern, mark) for part in value]
     return value

@@ -30,11 +30,10 @@ def dfa_of(pattern: str):
 def test_a_lexeme_is_the_first_match(seed):
     rng = random.Random(seed)
     wholes = [head + tail for head, tail in zip(rng.sample(HEADS, 2), rng.choices(TAILS, k=2))][: rng.randint(1, 2)]
-    parts = wholes if any("(?<" in whole for whole in wholes) else ["|".join(wholes)]  # then each alternative counts for itself
-    dfa, meant = dfa_of("|".join(wholes)), [re.compile(part, re.S) for part in parts]
+    dfa, meant = dfa_of("|".join(wholes)), re.compile("|".join(wholes), re.S)
     taken = 0
     for text in TEXTS:
-        expected = any((m := one.match(text)) and m[0] == text for one in meant)
+        expected = bool((m := meant.match(text)) and m[0] == text)
         assert accepts(dfa, text) == expected, (wholes, text)
         taken += expected
     assert taken
@@ -42,9 +41,9 @@ def test_a_lexeme_is_the_first_match(seed):
 
 def test_with_lookbehind_each_alternative_counts():
     """On the page of limits: Lark takes the alternative that stands first."""
-    grammar = "start: T\nT: /a.*?(?<!x)b|a.*?(?<!x)bc/"
+    grammar = "start: T\nT: /a.*?(?<!xx)b|a.*?(?<!xx)bc/"
     machine, judge = machine_of(parse_lark(grammar, mode="longest")), lark.Lark(grammar, parser="lalr")
-    assert [machine.accepts(text) for text in (b"ab", b"abc", b"axb")] == [True, True, False]
+    assert [machine.accepts(text) for text in (b"ab", b"abc", b"axxb")] == [True, True, False]
     assert judge.parse("ab")
     with pytest.raises(lark.exceptions.UnexpectedInput):
         judge.parse("abc")
@@ -57,7 +56,7 @@ def accepts(dfa, text: str) -> bool:
     return bool(dfa.final[state])
 
 
-@pytest.mark.parametrize("pattern", ["a(?!cb).*?c(?:b)*", "a.*?c(?=bb)a*", "a(?<!ba).*?b+"])
+@pytest.mark.parametrize("pattern", ["a(?!cbb).*?c(?:b)*", "a.*?c(?=bb)a*", "a(?<!ba).*?b+"])
 def test_what_a_condition_sees_of_the_end_is_not_cut_off(pattern):
     with pytest.raises(ConstraintError, match=r"lazy loop and ends in a greedy one|would look at the text"):
         parse_lark(f"start: A\nA: /{pattern}/s", mode="longest")

@@ -1,7 +1,7 @@
 """Terminals that need more than their parts: lazy loops and conditions mean something for a lexeme as a whole only.
 
 In longest-match mode a terminal with a lazy loop is what a matcher takes that tries alternatives and loops in order
-(`first_match`). Where its conditions see more than the next character and its loops are all lazy, it ends where they first hold.
+(`first_match`). Where its conditions see more than that reads and its loops are all lazy, it ends where they first hold.
 Else it is its shortest matches: a match that begins with another match is none, and alternatives count one by one, so that
 strings in one and in three quotes do not get into each other's way. Conditions (lookaround, boundaries, anchors) see the text
 around the lexeme, too (`match_ends`); without a lexer, and where matches are the shortest, those that would are
