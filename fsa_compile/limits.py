@@ -26,7 +26,7 @@ class CompileLimits:
         while it compiles, whatever else runs in it included.
       max_seconds: wall-clock seconds for the whole compilation.
       max_pattern: characters in a pattern or a grammar.
-      max_input: characters of a schema, of a request, or of all choices together.
+      max_input: characters of a schema, or of a request.
       max_values: values in a schema or a request, those that Python objects share counted as often as its text would have them.
       max_nesting: how deep objects and arrays of a schema or a request may stand within each other.
       max_digits: digits of a number in them, written without an exponent; 4,000 at most. Floats need up to 400

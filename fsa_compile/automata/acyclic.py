@@ -8,8 +8,9 @@ Source: the bottom-up scheme of D. Revuz, "Minimisation of acyclic deterministic
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from fsa_compile.automata.byte_dfa import ByteDfa, dfa_from_arcs
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 
+MOST_TEXTS, MOST_CHARACTERS = 1 << 23, 1 << 28
+"""More than these are taken for a generator that does not end."""
 _BYTES_PER_NODE = 120
 """Working memory per trie node, for the limit check."""
 
@@ -44,13 +47,19 @@ def checked_texts(strings: Iterable[str]) -> list[bytes]:
     """The distinct texts as sorted UTF-8.
 
     Raises:
-      ConstraintError: an entry is not a str, or holds a surrogate; the message has its index.
+      ConstraintError: an entry is not a str, or holds a surrogate; the message has its index. Or there are too many.
     """
     if isinstance(strings, (str, bytes)):
         raise ConstraintError("choices need a list of strings, not one string", fix="Put it into a list: choices([text]).")
     if not isinstance(strings, Iterable):
         raise ConstraintError(f"choices need a list of strings, not {type(strings).__name__}", fix="Give a list of str.")
-    entries = list(strings)
+    entries, size, reader = list[Any](), 0, iter(strings)
+    while part := list(itertools.islice(reader, 1 << 16)):
+        entries += part
+        size += sum(len(entry) for entry in part if isinstance(entry, str))
+        if len(entries) > MOST_TEXTS or size > MOST_CHARACTERS:
+            what = f"there are more than {MOST_TEXTS:,} choices, or {MOST_CHARACTERS:,} characters in them"
+            raise ConstraintError(what, fix="Give a list that ends, or token ids to compile_items.")
     try:
         return sorted({str.encode(entry) for entry in entries})
     except (TypeError, UnicodeEncodeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Canonical: TypeAlias = bool | Literal["heal"] | SequenceOf[int]
 """Whether only the tokenizer's own token sequences are allowed; token ids: those of the prompt that the text continues; "heal":
 in the form that `heal(..., canonical=True)` takes."""
+_MOST_IDS = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,10 +130,10 @@ def _checked_canonical(canonical: Any) -> Canonical:
         return "heal"
     fix = 'Give True, False, "heal", or the token ids of a prompt.'
     try:
-        ids = None if isinstance(canonical, (str, bytes, Mapping)) else list(canonical)
+        ids = None if isinstance(canonical, (str, bytes, Mapping)) else list(itertools.islice(canonical, _MOST_IDS + 1))
     except TypeError:
         ids = None
-    if ids is None:
+    if ids is None or len(ids) > _MOST_IDS:
         raise ConstraintError(f"canonical is {shown(canonical)}", fix=fix)
     for place, token in enumerate(ids):
         if not is_whole(token, -sys.maxsize, sys.maxsize):

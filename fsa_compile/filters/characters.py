@@ -21,6 +21,7 @@ from fsa_compile.unicode.code_points import ANY, ASCII, CodePointSet, complement
 from fsa_compile.unicode.properties import category, matching, named_property
 
 Unit = Literal["characters", "words", "bytes"]
+_MOST_GIVEN = 1 << 22
 _UTF8_LENGTHS = ((0, 0x7F), (0x80, 0x7FF), (0x800, 0xFFFF), (0x10000, 0x10FFFF))
 
 
@@ -47,9 +48,8 @@ def characters(allowed: str | Iterable[str]) -> Language:
     Raises:
       ConstraintError: no character at all, a surrogate, an entry that is no character.
     """
-    allowed = list(allowed) if isinstance(allowed, Iterable) else allowed
-    members = _character_set(allowed, "characters")
-    return _of_characters(f"characters({''.join(sorted(set(allowed)))!r})", members)
+    members = _characters(allowed, "characters")
+    return _of_characters(f"characters({''.join(sorted(members))!r})", _as_set(members))
 
 
 def scripts(allowed_scripts: Iterable[str], *, common: bool = True, also: str | Iterable[str] = "") -> Language:
@@ -76,7 +76,7 @@ def scripts(allowed_scripts: Iterable[str], *, common: bool = True, also: str | 
     members = [_script(name) for name in names]
     if common:
         members += [_script("Common"), _script("Inherited")]
-    extra = (0, ()) if also == "" else _character_set(also, "scripts")
+    extra = (0, ()) if also == "" else _as_set(_characters(also, "scripts"))
     if not size(union(extra, *members)):
         raise ConstraintError("scripts allows no character", fix='Name a script: scripts(["Latin"]).')
     description = f"scripts({sorted(set(names))}, common={bool(common)}, also={extra})"
@@ -184,17 +184,23 @@ def _of_characters(description: str, members: CodePointSet) -> Language:
     return TextFilter(description, lambda limits, deadline: to_byte_dfa(LetterDfa([[(letters, 0)]], [True], atoms), limits))
 
 
-def _character_set(allowed: str | Iterable[str], name: str) -> CodePointSet:
+def _characters(allowed: str | Iterable[str], name: str) -> set[str]:
     if isinstance(allowed, (bytes, bytearray)) or not isinstance(allowed, Iterable):
         raise ConstraintError(f"{name} needs characters, not {type(allowed).__name__}", fix=f'Write {name}("abc").')
-    members = []
-    for one in allowed:
+    members = set[str]()
+    for place, one in enumerate(allowed):
         if not isinstance(one, str) or len(one) != 1 or "\ud800" <= one <= "\udfff":
             raise ConstraintError(f"{one!r:.40} is not one character", fix="Give a string of characters.")
-        members.append(single(ord(one)))
+        if place > _MOST_GIVEN:
+            raise ConstraintError(f"{name} was given more than {_MOST_GIVEN:,} characters", fix="Give each of them once.")
+        members.add(one)
     if not members:
         raise ConstraintError(f"{name} was given no character", fix=f'Write {name}("abc").')
-    return union(*members)
+    return members
+
+
+def _as_set(members: set[str]) -> CodePointSet:
+    return union(*(single(ord(one)) for one in members))
 
 
 def _checked_script(name: Any) -> str:

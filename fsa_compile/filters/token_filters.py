@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.automata.utf8_classes import BAD, utf8_classes
-from fsa_compile.errors import ConstraintError, LimitError
+from fsa_compile.errors import ConstraintError, LimitError, listed
 from fsa_compile.filters.characters import checked_bounds
 from fsa_compile.filters.filter_base import TokenDfa, TokenFilter
 from fsa_compile.limits import CompileLimits
@@ -281,7 +281,7 @@ def _entries(entries: Any, name: str) -> tuple[int | str, ...]:
     if isinstance(entries, (str, bytes)) or not isinstance(entries, Iterable):
         raise ConstraintError(f"{name} must be a list of tokens, not {type(entries).__name__}", fix=f'Write {name}=["a"].')
     out: list[int | str] = []
-    for entry in entries:
+    for entry in listed(entries, name):
         if isinstance(entry, (bool, np.bool_)) or not isinstance(entry, (int, str, np.integer)):
             raise ConstraintError(f"{entry!r:.40} is neither a token id nor a text", fix="Give ids or strings.")
         out.append(entry if isinstance(entry, str) else int(entry))

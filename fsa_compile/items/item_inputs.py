@@ -55,7 +55,7 @@ def item_matrix(items: Any, vocabulary: Vocabulary | NumberedIds, tokenizer: Any
     if isinstance(items, (str, bytes, dict)) or not isinstance(items, (np.ndarray, Iterable)):
         raise ConstraintError(f"items cannot be a {type(items).__name__}", fix=_FIX)
     if not isinstance(items, np.ndarray):
-        items = items if isinstance(items, (list, tuple)) else list(items)
+        items = items if isinstance(items, (list, tuple)) else listed(items, "items")
         try:
             whole = np.asarray(items)  # the fast way for equal lengths
         except (ValueError, OverflowError):

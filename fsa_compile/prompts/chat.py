@@ -1,8 +1,8 @@
 """`chat_prompt`: a list of messages as the token ids a chat model was trained on, and the ids that end its turn.
 
 The text is made by the tokenizer's own template: the Jinja template beside its file, the renderer of a `transformers` tokenizer,
-or one of the conventions of `chat_conventions`, by name. Its markers become special tokens; what messages, tools and other variables say stays
-text, even where it spells a marker.
+or one of the conventions of `chat_conventions`, by name. Its markers become special tokens; what messages, tools and other
+variables say stays text, even where it spells a marker.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def chat_prompt(
         `chat_template.json` or the "chat_template" of `tokenizer_config.json` beside its file, or `transformers`' own renderer.
       add_generation_prompt: whether the prompt ends where the assistant's answer begins.
       tools: descriptions of tools (dicts), for templates that know them.
-      variables: more values for the template, such as `enable_thinking=False` or `documents=[...]`. What they say stays text, but in
-        those whose name ends in `_token`.
+      variables: more values for the template, such as `enable_thinking=False` or `documents=[...]`. What they say stays text, but
+        in those whose name ends in `_token`.
 
     Returns:
       Ids, stop ids and text.
@@ -99,7 +99,8 @@ def _render(renderer: Renderer, messages: Sequence[Mapping[str, Any]], tokenizer
     pattern = re.compile("|".join(map(re.escape, names)))
     own = [name for name in variables if not name.endswith("_token")]
     try:
-        said = json.dumps([[*map(dict, messages)], [variables[name] for name in own]], ensure_ascii=False, default=str, skipkeys=True)
+        given = [[*map(dict, messages)], [variables[name] for name in own]]
+        said = json.dumps(given, ensure_ascii=False, default=str, skipkeys=True)
     except ValueError:
         raise ChatTemplateError("a list or dict of the messages, tools or variables holds itself") from None
     mark = next(chr(code) for code in range(0xF0000, 0xFFFFD) if chr(code) not in said)

@@ -12,7 +12,7 @@ from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers.decoders import Decoder, read_decoder
 from fsa_compile.tokenizers.markup_names import Asked, is_markup
 from fsa_compile.tokenizers.tokenizer import Tokenizer, encoded, require
-from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
+from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary, listed_ids
 
 _MODEL_TYPES = ("BPE", "Unigram", "WordLevel", "WordPiece")
 
@@ -50,7 +50,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return encoded(text, lambda: self._encoder, self._source)
 
     def decode(self, ids: Iterable[int]) -> str:
-        ids = list(ids)
+        ids = listed_ids(ids)
         raw = self.vocabulary.decode_bytes(ids)
         if self._decoder.drops_first == "space":
             raw = raw.removeprefix(b" ")

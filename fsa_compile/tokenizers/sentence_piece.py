@@ -17,7 +17,7 @@ from typing import Any
 from fsa_compile.errors import TokenizerError
 from fsa_compile.tokenizers.markup_names import Asked, is_markup
 from fsa_compile.tokenizers.tokenizer import Tokenizer, checked_text, require
-from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary
+from fsa_compile.vocabulary.vocabulary import MAX_TOKENS, Vocabulary, listed_ids
 
 SPACE = "▁"
 """How a piece writes a space (U+2581)."""
@@ -85,7 +85,7 @@ class SentencePieceTokenizer(Tokenizer):
         return list(self._processor.encode(checked_text(text), out_type=int))
 
     def decode(self, ids: Iterable[int]) -> str:
-        ids = list(ids)
+        ids = listed_ids(ids)
         text = self.vocabulary.decode_bytes(ids)
         dropped = 0
         for token_id in ids:

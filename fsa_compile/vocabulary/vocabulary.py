@@ -21,11 +21,21 @@ from numpy.typing import NDArray
 from fsa_compile.artifact import known_vocabularies
 from fsa_compile.errors import TokenizerError, named_fields, shown
 
-MAX_TOKENS = 1 << 22
+MAX_TOKENS, MOST_IDS = 1 << 22, 1 << 24
 """Most ids a vocabulary may have: sixteen times the largest published ones, small enough to allocate."""
 
 MAX_TOKEN_BYTES = 1 << 16
 """Most bytes one token may write."""
+
+
+def listed_ids(ids: Iterable[int]) -> list[int]:
+    """Token ids as a list. Raises `TokenizerError`: they are none, or more than `MOST_IDS`, as of a generator without end."""
+    of_one = isinstance(ids, Iterable) and not isinstance(ids, (str, bytes)) and getattr(ids, "ndim", 1) == 1
+    found = list(itertools.islice(ids, MOST_IDS + 1)) if of_one else None
+    if found is None or len(found) > MOST_IDS:
+        fix = f"Give ids, such as tokenizer.encode(text), {MOST_IDS:,} at most."
+        raise TokenizerError(f"the ids are {shown(ids)}, not a list of token ids", fix=fix)
+    return found
 
 
 @named_fields
@@ -174,10 +184,7 @@ class Vocabulary:
           TokenizerError: an id is out of range.
         """
         tokens, parts = self.tokens, []
-        if not isinstance(ids, Iterable) or isinstance(ids, (str, bytes)) or getattr(ids, "ndim", 1) != 1:
-            fix = "Give ids, such as tokenizer.encode(text)."
-            raise TokenizerError(f"the ids are {shown(ids)}, not a list of token ids", fix=fix)
-        for position, token_id in enumerate(ids):
+        for position, token_id in enumerate(listed_ids(ids)):
             index = _index(token_id, "token id")
             if not 0 <= index < self.width:
                 raise TokenizerError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import operator
 import re
 from pathlib import Path
@@ -422,3 +423,24 @@ def test_flags_of_the_compiling_half_are_truth_values(value):
     for name, call in calls.items():
         with pytest.raises(fsa_compile.ConstraintError, match=f"{name} is "):
             call()
+
+
+ENDLESS = {
+    "choices": (lambda: fsa_compile.choices(map(str, itertools.count())), "choices"),
+    "items": (lambda: fsa_compile.compile_items(itertools.repeat([66]), TOKENIZER), "items"),
+    "canonical": (lambda: fsa_compile.compile_regex("a", TOKENIZER, canonical=itertools.repeat(66)), "canonical"),
+    "characters": (lambda: fsa_compile.filters.characters(itertools.repeat("a")), "characters"),
+    "tokens": (lambda: fsa_compile.filters.token_set(allow=itertools.repeat("a")), "allow"),
+    "decode": (lambda: TOKENIZER.decode(itertools.repeat(66)), "ids"),
+    "vocabulary": (lambda: VOCABULARY.decode(itertools.repeat(66)), "ids"),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_generators_without_end_are_told(name, exhaustive):
+    """They filled the memory until the system ended the process."""
+    if name in ("choices", "items") and not exhaustive:
+        pytest.skip("run by --exhaustive: reading as many as are allowed takes seconds")
+    call, word = ENDLESS[name]
+    with pytest.raises(fsa_compile.ConstraintError, match=word):
+        call()
