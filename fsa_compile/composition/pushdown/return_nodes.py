@@ -6,6 +6,8 @@ temperatures, these are among them: an item at a trie node behind all others, wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
@@ -21,6 +23,8 @@ from fsa_compile.errors import LimitError
 _DOING = "walking the vocabulary"
 _PAIR_BYTES = 96
 """Working memory of one (set of what is pending, symbol, trie node)."""
+_BLOCK = 1 << 16
+"""So many (set of what is pending, symbol, class of bytes) are looked at together."""
 
 
 class InnerNodes:
@@ -145,11 +149,13 @@ class InnerNodes:
         class_begin = class_size.cumsum() - class_size
         symbols = np.concatenate(self._class_symbols)
         symbol = symbols[class_begin[symbol_class]]
-        pair, node, there, code = self._live(*self._after_return(ranges(lo, hi), node, control, pair_set, symbol))
+        pair, node, code, like = self._after_return(ranges(lo, hi), node, control, pair_set, symbol)
+        pair, node, code = self._live(pair, node, code)
         begin = segment_starts(pair)
         total, kind = np.zeros(len(pair_set), np.uint64), walk.registers.of_symbol[symbol]
         if len(begin):
             total[pair[begin]] = np.add.reduceat(mixed(node * (3 * walk.machine.num_controls) + code), begin)
+        total = total[like]
         some = total > 0
         total[some] += mixed(-1 - kind[some])  # nodes of different kinds are different nodes
         child, new = self._number(total)
@@ -161,46 +167,62 @@ class InnerNodes:
             return None
         self.kinds.append(kind[new])
         self.shapes.append(kind[new])
-        return self._seeds(Items(pair, node, there, code), new, len(pair_set))
+        return self._seeds(pair, node, code, new, len(pair_set))
 
     def _after_return(
         self, places: tuple[np.ndarray, np.ndarray], node: np.ndarray, control: np.ndarray, pair_set: np.ndarray,
         symbol: np.ndarray,
-    ) -> tuple[np.ndarray, ...]:  # fmt: skip
-        """(pair, trie node, control, code) of what is not dead after a return. What reads the same class of bytes does the same.
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """(pair, trie node, code) of what is not dead after a return, by pair, of one of every few pairs that have the same; for
+        every pair, which one stands for it. What reads the same class of bytes does the same.
 
         Args:
           places: (set, place in `node` and `control`) of everything that is pending, by set.
           pair_set, symbol: int64[n], the set and the symbol of every pair, by set.
         """
-        walk = self.walk
+        walk, codes = self.walk, 3 * self.walk.machine.num_controls
         of_set, at = places
         node, control = node[at], control[at]
         read = np.where(node < walk.trie.end, walk.kind[walk.trie.symbol[np.minimum(node, walk.trie.end)]], walk.width + node)
-        key = (of_set * walk.machine.num_controls + control) * (walk.width + self._here + 1) + read
-        order = order_of(key)
-        begin = segment_starts(key[order])
-        size = segment_sizes(begin, len(order))
-        example = order[begin]
-        first = firsts(of_set[example], int(of_set[-1]) + 1)  # the last sets may be in no pair: nothing returns from them
-        pair, group = ranges(first[pair_set], first[pair_set + 1])
-        walk.deadline.check(_DOING)
-        walk.deadline.check_bytes(len(pair) * _PAIR_BYTES, _DOING)
-        there = walk.ret[control[example[group]], symbol[pair]].astype(np.int64)
-        code = self._code(node[example[group]], there)
-        live = code.nonzero()[0]
-        pair, group, there, code = pair[live], group[live], there[live], code[live]
-        walk.deadline.check_bytes(int(size[group].sum()) * _PAIR_BYTES, _DOING)
-        which, member = spread(begin[group], size[group])
-        return pair[which], node[order[member]], there[which], code[which]
+        order = order_of((of_set * walk.machine.num_controls + control) * (walk.width + self._here + 1) + read)
+        node, control, of_set, read = node[order], control[order], of_set[order], read[order]
+        new = np.ones(len(node), bool)
+        new[1:] = (of_set[1:] != of_set[:-1]) | (control[1:] != control[:-1]) | (read[1:] != read[:-1])
+        begin = new.nonzero()[0]
+        size, control = segment_sizes(begin, len(node)), control[begin]
+        content = exampled(np.add.reduceat(mixed(node), begin))[2] if len(begin) else begin  # groups of the same trie nodes
+        first = firsts(of_set[begin], int(of_set[-1]) + 1)  # the last sets may be in no pair: nothing returns from them
+        many = first[pair_set + 1] - first[pair_set]
+        signature, found = np.zeros(len(pair_set), np.uint64), [(begin[:0],) * 3]
+        for some in _blocks(many):
+            which, group = spread(first[pair_set[some]], many[some])
+            pair = which + some.start
+            code = self._code(node[begin[group]], walk.ret[control[group], symbol[pair]].astype(np.int64))
+            live = code.nonzero()[0]
+            pair, group, code = pair[live], group[live], code[live]
+            walk.deadline.check(_DOING)
+            if len(live):
+                starts = segment_starts(pair)
+                signature[pair[starts]] = np.add.reduceat(mixed(content[group] * codes + code), starts)
+                found.append((pair, group, code))
+        signature[signature > 0] += mixed(-1 - walk.registers.of_symbol[symbol[signature > 0]])
+        _, example, like = exampled(signature)
+        chosen, columns = np.zeros(len(pair_set), bool), list[tuple[np.ndarray, ...]]()
+        chosen[example] = True
+        for pair, group, code in found:
+            some = chosen[pair].nonzero()[0]
+            group = group[some]
+            walk.deadline.check_bytes(int(size[group].sum()) * _PAIR_BYTES, _DOING)
+            which, member = spread(begin[group], size[group])
+            columns.append((pair[some][which], node[member], code[some][which]))
+        pair, node, code = (np.concatenate(column) for column in zip(*columns))
+        return pair, node, code, example[like]
 
     def _live(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Entries (pair, trie node, control, code), once each."""
+        """Entries (pair, trie node, code), once each."""
         if self.walk.machine.deterministic or not len(columns[0]):
             return columns
-        pair, node, _control, code = columns
-        _, first = np.unique(np.stack([pair, node, code]), axis=1, return_index=True)
-        return tuple(column[first] for column in columns)
+        return tuple(np.unique(np.stack(columns), axis=1))
 
     def _code(self, node: np.ndarray, control: np.ndarray) -> np.ndarray:
         """What becomes of pending items after a return: 0 dead, a control that reads on, S + a class of controls that
@@ -238,11 +260,11 @@ class InnerNodes:
             raise LimitError("max_states", self.walk.limits.max_states, _DOING)
         return ids[which], example[new]
 
-    def _seeds(self, entries: Items, new: np.ndarray, num_pairs: int) -> Items:
+    def _seeds(self, pair: np.ndarray, node: np.ndarray, code: np.ndarray, new: np.ndarray, num_pairs: int) -> Items:
         """Items of the new nodes that read on; those that return again are pending at once.
 
         Args:
-          entries: (pair, trie node, control, code).
+          pair, node, code: of what is not dead, with trie nodes.
           new: int64[n], the pairs that became nodes.
         """
         walk, s = self.walk, self.walk.machine.num_controls
@@ -251,22 +273,27 @@ class InnerNodes:
         self.owners.append(np.arange(base, walk.num_owners))
         owner = np.full(num_pairs, -1)
         owner[new] = self.owners[-1]
-        mine = entries.at((owner[entries.owner] >= 0).nonzero()[0])
-        owner, code = owner[mine.owner], mine.begun
+        owner = owner[pair]
+        mine = (owner >= 0).nonzero()[0]
+        owner, node, code = owner[mine], node[mine], code[mine]
         accept = np.zeros(len(new), bool)
         accept[owner[code == 2 * s] - base] = True
         self.accept.append(accept)
-        items = Items(owner, mine.node, mine.control, np.zeros(len(owner), np.int64))
+
+        def items(at: np.ndarray, control: np.ndarray) -> Items:
+            return Items(owner[at], node[at], control, np.zeros(len(at), np.int64))
+
         again = ((code >= s) & (code < 2 * s)).nonzero()[0]
         if len(again):
-            walk.pending.append(items.at(again)._replace(control=code[again] - s))
+            walk.pending.append(items(again, code[again] - s))
         if self.temperature:
-            places = items.at((mine.node == self._here).nonzero()[0])
-            known, control = np.divmod(code[mine.node == self._here] - 2 * s, s)
+            at = (node == self._here).nonzero()[0]
+            known, control = np.divmod(code[at] - 2 * s, s)
             self.temperature.append(np.full(len(new), self._heat[0], np.float32))
-            self.temperature[-1][places.owner - base] = self._heat[known]
-            walk.pending.append(places.at(control.nonzero()[0])._replace(control=control[control > 0]))
-        return items.at((code < s).nonzero()[0])
+            self.temperature[-1][owner[at] - base] = self._heat[known]
+            walk.pending.append(items(at[control > 0], control[control > 0]))
+        on = (code < s).nonzero()[0]
+        return items(on, code[on])
 
     def _symbol_classes(self, controls: np.ndarray) -> tuple[int, int]:
         """Classes of symbols through which all of some controls return alike, where one does: the first, and how many."""
@@ -283,6 +310,16 @@ class InnerNodes:
             found = self._frames[key] = self._num_classes, len(self._class_sizes[-1])
             self._num_classes += found[1]
         return found
+
+
+def _blocks(size: np.ndarray) -> Iterator[slice]:
+    """Slices of an array of sizes, each of few entries in all, so that these stay in the processor's cache."""
+    upto, begin = size.cumsum(), 0
+    while begin < len(size):
+        before = int(upto[begin - 1]) if begin else 0
+        end = max(begin + 1, int(upto.searchsorted(before + _BLOCK, side="right")))
+        yield slice(begin, end)
+        begin = end
 
 
 def _states(walk: WalkContext) -> np.ndarray:
