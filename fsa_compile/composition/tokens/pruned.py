@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.integers import numbered, occupied
+from fsa_compile.arrays.ranges import segment_sizes, segment_starts
 from fsa_compile.vocabulary.memo import remember
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
+
+_MOST_MARKS = 1 << 25
+"""So many pairs of an entry and a trie node are marked at once."""
 
 
 class Nodes(NamedTuple):
@@ -65,34 +71,64 @@ def cut_trie(tables: VocabularyTables, entry: np.ndarray, token: np.ndarray, dep
       depth: int64[T], depth of every trie node.
     """
     node_of, parent = _upwards(tables)
-    size = len(parent)
     node = node_of[token]
     entry, node = entry[node > 0], node[node > 0]  # ids that write what another one writes have no node
-    key = np.sort(entry * size + node)
-    deep = depth[key % size]
-    below = np.zeros(0, np.int64)
-    levels: list[np.ndarray] = []
-    begins: list[np.ndarray] = []  # of each level but the last, where the children of each node begin in the next one
-    for d in range(int(deep.max(initial=0)), 0, -1):
-        above = parent[below % size] + below // size * size  # ascending, as the trie is in breadth-first order
-        here = np.concatenate([key[deep == d], above])
-        here.sort()
-        here = here[np.append(True, here[1:] != here[:-1])] if len(here) else here
-        begins.append(above.searchsorted(np.append(here, (1 << 62))))
-        levels.append(here)
-        below = here
-    levels.reverse()
-    begins.reverse()
-    if not levels:
+    if not len(node):
         none = np.zeros(0, np.int64)
         return CutTrie(none, none, none, none, none)
-    every = np.concatenate(levels)
-    number = np.cumsum([len(level) for level in levels])
-    first = np.concatenate([begin[:-1] + after for begin, after in zip(begins, number.tolist())])
-    children = np.concatenate([np.diff(begin) for begin in begins])
-    found = every % size
-    ends = np.minimum(key.searchsorted(every), len(key) - 1)
-    return CutTrie(levels[0], found, first, children, np.where(key[ends] == every, tables.trie_token[found], -1))
+    entries, row = numbered(entry)
+    column, nodes, level = _paths_to(node, parent, depth)
+    above = column[parent[nodes]]
+    several = max(1, _MOST_MARKS // len(nodes))
+    found: list[list[tuple[np.ndarray, ...]]] = [[] for _ in level[1:]]
+    for begin in range(0, len(entries), several):
+        some = slice(None) if several >= len(entries) else ((row >= begin) & (row < begin + several)).nonzero()[0]
+        marks = np.zeros((min(several, len(entries) - begin), len(nodes)), np.uint8)
+        marks[row[some] - begin, column[node[some]]] = 1
+        for here, (which, at, children, ends) in zip(found, reversed(list(_marked(marks, above, level)))):
+            here.append((entries[begin + which] * len(parent) + nodes[at], nodes[at], children, ends))
+    roots = np.concatenate([key for key, *_ in found[0]])
+    every, children, ends = (np.concatenate([part[i] for here in found for part in here]) for i in (1, 2, 3))
+    first = len(roots) + children.cumsum() - children
+    return CutTrie(roots, every, first, children, np.where(ends, tables.trie_token[every], -1))
+
+
+def _paths_to(node: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """(the number of each trie node among those on paths to some nodes; these, ascending, which is by depth; where those of each
+    depth begin, from depth 1)."""
+    last = int(depth[node].max())
+    begin = depth.searchsorted(np.arange(1, last + 2)).tolist()
+    on = np.zeros(len(parent), bool)
+    on[node] = True
+    for low, high in zip(begin[-2:0:-1], begin[:1:-1]):
+        on[parent[low + on[low:high].nonzero()[0]]] = True
+    nodes = on.nonzero()[0]
+    return on.cumsum() - 1, nodes, depth[nodes].searchsorted(np.arange(1, last + 2)).tolist()
+
+
+def _marked(
+    marks: np.ndarray, above: np.ndarray, level: list[int]
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """(row, column, number of children, whether a token ends there) of what is on paths to the marks, from the deepest level.
+
+    Args:
+      marks: uint8[E, N], by entry and node, 1 where a token ends; has 2 added where a path goes on, then.
+      above: int64[N], the parent of each node.
+      level: where those of each depth begin, and N.
+    """
+    flat, size = marks.reshape(-1), np.zeros(0, np.int64)
+    for low, high in zip(level[-2::-1], level[:0:-1]):
+        row, column = occupied(marks[:, low:high])
+        column += low
+        value = marks[row, column]
+        children = np.zeros(len(row), np.int64)
+        children[value >= 2] = size
+        yield row, column, children, (value & 1) > 0
+        if low > level[0]:
+            parent = row * len(above) + above[column]  # ascending, as the trie is in breadth-first order
+            begin = segment_starts(parent)
+            size = segment_sizes(begin, len(parent))
+            flat[parent[begin]] |= 2
 
 
 def _upwards(tables: VocabularyTables) -> tuple[np.ndarray, np.ndarray]:
