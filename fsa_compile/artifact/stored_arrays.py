@@ -21,7 +21,9 @@ PIECE = 16
 """Words of a piece of a row: a cache line."""
 
 _BLOCK = 1 << 12
-"""Pieces that are hashed together."""
+"""Pieces that are compared together."""
+_ROWS = 16
+"""Rows that are cut together: so many stay in the cache."""
 MOST_TIMES = 1 << 10
 """An array is at most so many times as large as its parts, so that no small file fills the memory."""
 
@@ -118,28 +120,42 @@ class StoredRows(StoredArray):
         return super().__getitem__(index)
 
     @classmethod
-    def of(cls, rows: np.ndarray) -> StoredRows | None:
+    def of(cls, rows: Callable[[slice], np.ndarray], shape: tuple[int, int]) -> StoredRows | None:
         """Rows in pieces, each piece once, in order of their first occurrence; None where two pieces have one hash.
 
         Many a row is the one before it in most of its pieces: these are not looked at again.
+
+        Args:
+          rows: makes some of the rows uint32[*, W], a few at once.
+          shape: R, W.
         """
-        count = -(-rows.shape[1] // PIECE)
-        every = np.zeros((len(rows), count, PIECE), np.uint32)
-        every.reshape(len(rows), -1)[:, : rows.shape[1]] = rows
-        halves, new = every.view(np.uint64), np.ones((len(rows), count), bool)
-        new[1:] = (halves[1:] != halves[:-1]).view(np.uint64)[..., 0] > 0  # some of the eight booleans
-        some = every[new]
-        weight, key = mixed(np.arange(PIECE // 2)) | np.uint64(1), np.zeros(len(some), np.uint64)
+        size, words = shape
+        count = -(-words // PIECE)
+        weight = mixed(np.arange(PIECE // 2)) | np.uint64(1)
+        block = np.zeros((_ROWS + 1, count, PIECE), np.uint32)  # the first one is the last row of the block before
+        halves, flat = block.view(np.uint64), block.reshape(_ROWS + 1, -1)
+        new, pieces, keys = np.ones((size, count), bool), list[np.ndarray](), list[np.ndarray]()
+        for begin in range(0, size, _ROWS):
+            some = rows(slice(begin, begin + _ROWS))
+            end = len(some) + 1
+            flat[1:end, :words] = some
+            own = new[begin : begin + _ROWS]
+            differs = (halves[1:end] != halves[: end - 1]).view(np.uint64)[..., 0] > 0  # some of the eight booleans
+            own[int(begin == 0) :] = differs[int(begin == 0) :]
+            pieces.append(block[1:end][own])
+            keys.append((mixed(pieces[-1].view(np.uint64)) * weight).sum(1, dtype=np.uint64))
+            block[0] = block[end - 1]
+        if not pieces:
+            return None
+        some = np.concatenate(pieces)
+        piece, number = _once(some, np.concatenate(keys))
         blocks = [slice(begin, begin + _BLOCK) for begin in range(0, len(some), _BLOCK)]  # which stay in the cache
-        for block in blocks:
-            (mixed(some[block].view(np.uint64)) * weight).sum(1, dtype=np.uint64, out=key[block])
-        piece, number = _once(some, key)
         if any((piece[number[block]] != some[block]).any() for block in blocks):
             return None
         last = np.zeros(new.shape, np.int32)
         last[new] = np.arange(len(some), dtype=np.int32)
         index = number.astype(np.int32)[np.maximum.accumulate(last)]
-        return cls({"piece": piece, "index": index}, rows.shape)
+        return cls({"piece": piece, "index": index}, shape)
 
 
 class StoredChildren(StoredArray):
@@ -346,7 +362,7 @@ def stored_arrays(rows: np.ndarray, delta: np.ndarray, least: int) -> dict[str, 
     """`rows` and `delta` of a constraint, those of them that have at least so many bytes and take less room so."""
     out: dict[str, StoredArray | None] = {}
     if isinstance(rows, np.ndarray) and rows.nbytes >= least:
-        out["rows"] = StoredRows.of(rows)
+        out["rows"] = StoredRows.of(rows.__getitem__, rows.shape)
     if isinstance(delta, np.ndarray) and delta.nbytes >= least and delta.any():
         out["delta"] = StoredChildren.of(delta)
     return {name: array for name, array in out.items() if array is not None and is_smaller(array)}

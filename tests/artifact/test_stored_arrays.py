@@ -83,7 +83,7 @@ def test_pieces_of_rows_stand_once_in_order(words, seed):
         row = rows[rng.integers(len(rows))].copy() if rng.random() < 0.3 else rows[-1].copy()
         row[rng.integers(0, words, rng.integers(0, 3))] = rng.integers(0, 3)
         rows.append(row)
-    stored = StoredRows.of(np.stack(rows))
+    stored = StoredRows.of(np.stack(rows).__getitem__, (len(rows), words))
     padded = np.zeros((len(rows), -(-words // 16) * 16), np.uint32)
     padded[:, :words] = rows
     known: dict[bytes, int] = {}

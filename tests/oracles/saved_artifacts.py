@@ -151,7 +151,7 @@ def in_parts(c: fsa_compile.CompiledConstraint) -> fsa_compile.CompiledConstrain
     token = np.asarray(c.arc_token)
     node = np.repeat(np.arange(c.num_nodes), np.diff(c.arc_offset))
     sets = TokenSets(mixed(token), lambda i: (np.arange(len(i)), token[i]))
-    rows = StoredRows.of(np.asarray(c.rows))
+    rows = StoredRows.of(np.asarray(c.rows).__getitem__, c.rows.shape)
     assert rows is not None
     changes: dict[str, StoredArray] = {"rows": rows}
     made = stored_arcs(c.num_nodes, node, np.asarray(c.arc_effect, np.int64), np.arange(len(token)), sets, None)

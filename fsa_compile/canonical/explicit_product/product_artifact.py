@@ -73,7 +73,7 @@ def assemble_product(
     np.minimum.at(least, place[place >= 0], nearest[place >= 0])
     return out.constraint(
         tables,
-        rows,
+        rows=rows.stacked(),
         source=constraint.source,
         start=1,
         extra=constraint.extra,

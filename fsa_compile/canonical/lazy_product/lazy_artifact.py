@@ -45,7 +45,7 @@ def assemble_lazy(
         canonical = layout.with_notes(canonical, notes, d.excepted_states, bit_rows)
     return out.constraint(
         tables,
-        rows,
+        rows=rows.stacked(),
         source=constraint.source,
         start=number[constraint.start],
         extra=constraint.extra,

@@ -243,7 +243,7 @@ class _Layout:
             arrays |= self._set_arrays(arrays, arcs)
         return self.out.constraint(
             self.tables,
-            self.pool,
+            rows=self.pool.stacked(in_pieces=True),
             source=source,
             start=self.nodes.number[self.machine.start],
             extra=extra | self._names(),

@@ -167,7 +167,9 @@ def assemble(
         part = out.masked()[groups.state].nonzero()[0]
         cost, hashes = distance[groups.target[part]] + 1, groups.hash[part]
         out.levels_by_cost(groups.state[part], cost, hashes, pool, lambda i: _union(groups, part[i], tables, pool))
-    return out.constraint(tables, pool, source=source, start=start, extra=extra, accept=accept, distance=distance)
+    return out.constraint(
+        tables, rows=pool.stacked(), source=source, start=start, extra=extra, accept=accept, distance=distance
+    )
 
 
 def unspellable(source: str) -> UnspellableError:

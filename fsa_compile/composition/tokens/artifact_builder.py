@@ -7,7 +7,7 @@ sorted by node in CSR form, each effect of an arc once, which nodes have mask ro
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,13 +22,6 @@ from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _TOKEN_BITS = 22
-
-
-class Rows(Protocol):
-    """Numbered bit rows, such as `RowPool`."""
-
-    def stacked(self) -> np.ndarray:
-        """All rows, uint32[R, W]; row 0 is empty."""
 
 
 class ArtifactBuilder:
@@ -194,14 +187,14 @@ class ArtifactBuilder:
         return {name: v.astype(ARRAYS[name][0], copy=False) if name in plain else v for name, v in out.items()}
 
     def constraint(
-        self, tables: VocabularyTables, rows: Rows, *, source: str, start: int, extra: dict[str, Any], **fields: Any
+        self, tables: VocabularyTables, *, source: str, start: int, extra: dict[str, Any], **fields: Any
     ) -> CompiledConstraint:
         """The artifact.
 
         Args:
           tables: of the vocabulary.
-          rows: the bit rows that groups and levels count into.
-          source, start, extra, fields: of the artifact; arrays may have any integer type.
+          source, start, extra, fields: of the artifact, among them the bit rows that groups and levels count into; they may
+            have any integer type.
         """
         return CompiledConstraint(
             vocab_size=tables.vocab_size,
@@ -210,7 +203,7 @@ class ArtifactBuilder:
             source=source,
             start=int(start),
             extra=extra,
-            **self.typed({"rows": rows.stacked()} | fields),
+            **self.typed(fields),
         )
 
 

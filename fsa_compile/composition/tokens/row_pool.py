@@ -11,6 +11,7 @@ from weakref import WeakSet
 import numpy as np
 
 from fsa_compile.arrays.integers import exampled
+from fsa_compile.artifact.stored_arrays import LEAST_BYTES, StoredRows, is_smaller
 from fsa_compile.composition.tokens.row_stock import RowStock
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits
@@ -262,12 +263,20 @@ class RowPool:
             raise LimitError("max_rows", self._limits.max_rows, _DOING)
         raise LimitError("max_bytes", self._limits.max_bytes, _DOING)
 
-    def stacked(self) -> np.ndarray:
-        """uint32[R, W]."""
+    def stacked(self, *, in_pieces: bool = False) -> np.ndarray | StoredRows:
+        """uint32[R, W]; in pieces where that is asked for, there are many and they take less room so."""
         self._shared.keep()
         at = np.array(self._at)
+        if in_pieces and len(at) * self._bytes >= LEAST_BYTES:
+            stored = StoredRows.of(lambda some: self._taken(at[some]), (len(at), self.tables.num_words))
+            if stored is not None and is_smaller(stored):
+                return stored
+        return self._taken(at)
+
+    def _taken(self, at: np.ndarray) -> np.ndarray:
+        """Rows at some places."""
         out = _empty(len(at), self.tables.num_words)
         self._shared.rows.take(at, axis=0, mode="clip", out=out)
-        for number in (at >= len(self._shared.rows)).nonzero()[0].tolist() if self._own else ():
-            out[number] = self[number]
+        for i in (at >= len(self._shared.rows)).nonzero()[0].tolist() if self._own else ():
+            out[i] = self._row(int(at[i]))
         return out
