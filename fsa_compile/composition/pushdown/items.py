@@ -196,6 +196,7 @@ class WalkContext(Protocol):
     """
 
     machine: ByteMachine
+    tables: VocabularyTables
     registers: Registers
     guards: Guards
     trie: Trie

@@ -190,7 +190,7 @@ class Walk:
             derived=self.derived,
             guards=self.guards,
             pops=inner.pops.classes(),
-            leaves=self.leaves.parts,
+            leaves=[*self.leaves.parts, *inner.parts],
             temperature=np.concatenate(inner.temperature) if inner.temperature else None,
         )
 

@@ -7,17 +7,20 @@ temperatures, these are among them: an item at a trie node behind all others, wh
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, firsts, order_of
+from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN
 from fsa_compile.composition.pushdown.arcs import Children
 from fsa_compile.composition.pushdown.counter_classes import Classes
 from fsa_compile.composition.pushdown.guarded_pops import GuardedPops
 from fsa_compile.composition.pushdown.items import Items, WalkContext, joined
+from fsa_compile.composition.regular.trie_walk import with_aliases
+from fsa_compile.composition.tokens.token_sets import Parts, shared_parts
 from fsa_compile.errors import LimitError
 
 _DOING = "walking the vocabulary"
@@ -25,6 +28,27 @@ _PAIR_BYTES = 96
 """Working memory of one (set of what is pending, symbol, trie node)."""
 _BLOCK = 1 << 16
 """So many (set of what is pending, symbol, class of bytes) are looked at together."""
+_LARGE = 32
+"""From so many trie nodes of a group on, the tokens that end there are one set for all nodes."""
+
+
+class _Groups(NamedTuple):
+    """What is pending in sets, by set, control and class of the byte that is read next.
+
+    Attributes:
+      node: int64[n], trie nodes, by group.
+      begin, size: int64[G], of each group in `node`.
+      content: int64[G], the same number where the trie nodes are the same.
+      control: int64[G], before the return.
+      first: int64[sets + 1], where the groups of each set begin.
+    """
+
+    node: np.ndarray
+    begin: np.ndarray
+    size: np.ndarray
+    content: np.ndarray
+    control: np.ndarray
+    first: np.ndarray
 
 
 class InnerNodes:
@@ -35,6 +59,7 @@ class InnerNodes:
       accept: of each wave but the first.
       rows: of each wave, row of `delta` for every class of every node.
       temperature: of the nodes of each wave; empty where the machine has none.
+      parts: tokens of nodes, beside those that the walk finds.
     """
 
     def __init__(self, walk: WalkContext, classes: Classes) -> None:
@@ -62,6 +87,9 @@ class InnerNodes:
         self._class_sizes: list[np.ndarray] = []
         self._num_classes = 0
         self._state = _states(walk)
+        self.parts: list[Parts] = []
+        own = walk.machine.sets is None and walk.machine.token_reserve is None and not walk.registers.counts
+        self._sharing = own and walk.moves.simple and walk.machine.deterministic
 
     def delta(self) -> Children:
         """Nodes after popping a symbol."""
@@ -149,13 +177,9 @@ class InnerNodes:
         class_begin = class_size.cumsum() - class_size
         symbols = np.concatenate(self._class_symbols)
         symbol = symbols[class_begin[symbol_class]]
-        pair, node, code, like = self._after_return(ranges(lo, hi), node, control, pair_set, symbol)
-        pair, node, code = self._live(pair, node, code)
-        begin = segment_starts(pair)
-        total, kind = np.zeros(len(pair_set), np.uint64), walk.registers.of_symbol[symbol]
-        if len(begin):
-            total[pair[begin]] = np.add.reduceat(mixed(node * (3 * walk.machine.num_controls) + code), begin)
-        total = total[like]
+        groups = self._by_byte(ranges(lo, hi), node, control)
+        (pair, group, code), like = self._after_return(groups, pair_set, symbol)
+        total, kind = self._totals(groups, pair, group, code, len(pair_set))[like], walk.registers.of_symbol[symbol]
         some = total > 0
         total[some] += mixed(-1 - kind[some])  # nodes of different kinds are different nodes
         child, new = self._number(total)
@@ -167,20 +191,20 @@ class InnerNodes:
             return None
         self.kinds.append(kind[new])
         self.shapes.append(kind[new])
-        return self._seeds(pair, node, code, new, len(pair_set))
+        owner = np.full(len(pair_set), -1)
+        owner[new] = np.arange(walk.num_owners, walk.num_owners + len(new))
+        walk.num_owners += len(new)
+        self.owners.append(owner[new])
+        mine = (owner[pair] >= 0).nonzero()[0]
+        return self._seeds(groups, owner, pair[mine], group[mine], code[mine])
 
-    def _after_return(
-        self, places: tuple[np.ndarray, np.ndarray], node: np.ndarray, control: np.ndarray, pair_set: np.ndarray,
-        symbol: np.ndarray,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """(pair, trie node, code) of what is not dead after a return, by pair, of one of every few pairs that have the same; for
-        every pair, which one stands for it. What reads the same class of bytes does the same.
+    def _by_byte(self, places: tuple[np.ndarray, np.ndarray], node: np.ndarray, control: np.ndarray) -> _Groups:
+        """What is pending; what reads the same class of bytes does the same after a return.
 
         Args:
           places: (set, place in `node` and `control`) of everything that is pending, by set.
-          pair_set, symbol: int64[n], the set and the symbol of every pair, by set.
         """
-        walk, codes = self.walk, 3 * self.walk.machine.num_controls
+        walk = self.walk
         of_set, at = places
         node, control = node[at], control[at]
         read = np.where(node < walk.trie.end, walk.kind[walk.trie.symbol[np.minimum(node, walk.trie.end)]], walk.width + node)
@@ -189,40 +213,72 @@ class InnerNodes:
         new = np.ones(len(node), bool)
         new[1:] = (of_set[1:] != of_set[:-1]) | (control[1:] != control[:-1]) | (read[1:] != read[:-1])
         begin = new.nonzero()[0]
-        size, control = segment_sizes(begin, len(node)), control[begin]
-        content = exampled(np.add.reduceat(mixed(node), begin))[2] if len(begin) else begin  # groups of the same trie nodes
-        first = firsts(of_set[begin], int(of_set[-1]) + 1)  # the last sets may be in no pair: nothing returns from them
-        many = first[pair_set + 1] - first[pair_set]
+        return _Groups(
+            node,
+            begin,
+            segment_sizes(begin, len(node)),
+            exampled(np.add.reduceat(mixed(node), begin))[2],
+            control[begin],
+            firsts(of_set[begin], int(of_set[-1]) + 1),  # the last sets may be in no pair: nothing returns from them
+        )
+
+    def _after_return(
+        self, groups: _Groups, pair_set: np.ndarray, symbol: np.ndarray
+    ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """(pair, group, code) of what is not dead after a return, by pair, of one of every few pairs that have the same; for
+        every pair, which one stands for it.
+
+        Args:
+          pair_set, symbol: int64[n], the set and the symbol of every pair, by set.
+        """
+        walk, codes = self.walk, 3 * self.walk.machine.num_controls
+        begin = groups.first[pair_set]
+        many = groups.first[pair_set + 1] - begin
         signature, found = np.zeros(len(pair_set), np.uint64), [(begin[:0],) * 3]
         for some in _blocks(many):
-            which, group = spread(first[pair_set[some]], many[some])
-            pair = which + some.start
-            code = self._code(node[begin[group]], walk.ret[control[group], symbol[pair]].astype(np.int64))
+            pair, group = spread(begin[some], many[some])
+            pair += some.start
+            there = walk.ret[groups.control[group], symbol[pair]].astype(np.int64)
+            code = self._code(groups.node[groups.begin[group]], there)
             live = code.nonzero()[0]
             pair, group, code = pair[live], group[live], code[live]
             walk.deadline.check(_DOING)
             if len(live):
                 starts = segment_starts(pair)
-                signature[pair[starts]] = np.add.reduceat(mixed(content[group] * codes + code), starts)
+                signature[pair[starts]] = np.add.reduceat(mixed(groups.content[group] * codes + code), starts)
                 found.append((pair, group, code))
-        signature[signature > 0] += mixed(-1 - walk.registers.of_symbol[symbol[signature > 0]])
+        full = signature.nonzero()[0]
+        signature[full] += mixed(-1 - walk.registers.of_symbol[symbol[full]])
         _, example, like = exampled(signature)
-        chosen, columns = np.zeros(len(pair_set), bool), list[tuple[np.ndarray, ...]]()
+        chosen = np.zeros(len(pair_set), bool)
         chosen[example] = True
-        for pair, group, code in found:
-            some = chosen[pair].nonzero()[0]
-            group = group[some]
-            walk.deadline.check_bytes(int(size[group].sum()) * _PAIR_BYTES, _DOING)
-            which, member = spread(begin[group], size[group])
-            columns.append((pair[some][which], node[member], code[some][which]))
-        pair, node, code = (np.concatenate(column) for column in zip(*columns))
-        return pair, node, code, example[like]
+        kept = [(columns, chosen[columns[0]].nonzero()[0]) for columns in found]
+        columns = zip(*(tuple(column[some] for column in columns) for columns, some in kept))
+        return tuple(np.concatenate(column) for column in columns), example[like]
 
-    def _live(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Entries (pair, trie node, code), once each."""
-        if self.walk.machine.deterministic or not len(columns[0]):
-            return columns
-        return tuple(np.unique(np.stack(columns), axis=1))
+    def _totals(
+        self, groups: _Groups, pair: np.ndarray, group: np.ndarray, code: np.ndarray, num_pairs: int
+    ) -> np.ndarray:
+        """uint64[n], of every pair what tells its contents from others."""
+        total = np.zeros(num_pairs, np.uint64)
+        begin = segment_starts(pair)
+        if not len(begin):
+            return total
+        upto = np.append(begin, len(pair))
+        for some in _blocks(np.add.reduceat(groups.size[group], begin)):
+            rows = slice(upto[some.start], upto[min(some.stop, len(begin))])
+            of, node, codes = self._entries(groups, pair[rows], group[rows], code[rows])
+            starts = segment_starts(of)
+            total[of[starts]] = np.add.reduceat(mixed(node * (3 * self.walk.machine.num_controls) + codes), starts)
+        return total
+
+    def _entries(self, groups: _Groups, pair: np.ndarray, group: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, ...]:
+        """(pair, trie node, code) of everything in some groups, by pair, once each."""
+        size = groups.size[group]
+        self.walk.deadline.check_bytes(int(size.sum()) * _PAIR_BYTES, _DOING)
+        which, member = spread(groups.begin[group], size)
+        out = pair[which], groups.node[member], code[which]
+        return out if self.walk.machine.deterministic or not len(which) else tuple(np.unique(np.stack(out), axis=1))
 
     def _code(self, node: np.ndarray, control: np.ndarray) -> np.ndarray:
         """What becomes of pending items after a return: 0 dead, a control that reads on, S + a class of controls that
@@ -260,24 +316,20 @@ class InnerNodes:
             raise LimitError("max_states", self.walk.limits.max_states, _DOING)
         return ids[which], example[new]
 
-    def _seeds(self, pair: np.ndarray, node: np.ndarray, code: np.ndarray, new: np.ndarray, num_pairs: int) -> Items:
+    def _seeds(self, groups: _Groups, owner: np.ndarray, pair: np.ndarray, group: np.ndarray, code: np.ndarray) -> Items:
         """Items of the new nodes that read on; those that return again are pending at once.
 
         Args:
-          pair, node, code: of what is not dead, with trie nodes.
-          new: int64[n], the pairs that became nodes.
+          owner: of the pairs that became nodes.
+          pair, group, code: of what is not dead in these.
         """
         walk, s = self.walk, self.walk.machine.num_controls
-        base = walk.num_owners
-        walk.num_owners += len(new)
-        self.owners.append(np.arange(base, walk.num_owners))
-        owner = np.full(num_pairs, -1)
-        owner[new] = self.owners[-1]
+        first, size = int(self.owners[-1][0]), len(self.owners[-1])
+        others, seeds = self._take_together(groups, owner[pair], group, code)
+        pair, node, code = self._entries(groups, pair[others], group[others], code[others])
         owner = owner[pair]
-        mine = (owner >= 0).nonzero()[0]
-        owner, node, code = owner[mine], node[mine], code[mine]
-        accept = np.zeros(len(new), bool)
-        accept[owner[code == 2 * s] - base] = True
+        accept = np.zeros(size, bool)
+        accept[owner[code == 2 * s] - first] = True
         self.accept.append(accept)
 
         def items(at: np.ndarray, control: np.ndarray) -> Items:
@@ -289,11 +341,52 @@ class InnerNodes:
         if self.temperature:
             at = (node == self._here).nonzero()[0]
             known, control = np.divmod(code[at] - 2 * s, s)
-            self.temperature.append(np.full(len(new), self._heat[0], np.float32))
-            self.temperature[-1][owner[at] - base] = self._heat[known]
+            self.temperature.append(np.full(size, self._heat[0], np.float32))
+            self.temperature[-1][owner[at] - first] = self._heat[known]
             walk.pending.append(items(at[control > 0], control[control > 0]))
         on = (code < s).nonzero()[0]
-        return items(on, code[on])
+        return joined([items(on, code[on]), *seeds])
+
+    def _take_together(
+        self, groups: _Groups, owner: np.ndarray, group: np.ndarray, code: np.ndarray
+    ) -> tuple[np.ndarray, list[Items]]:
+        """Reads large groups, each once for all nodes, while they stay large: (which groups are left, items of what is behind
+        the others). The tokens that end there are sets that many nodes have in common."""
+        walk = self.walk
+        large = (groups.size[group] >= _LARGE) & (code < walk.machine.num_controls) & self._sharing
+        others, seeds = (~large).nonzero()[0], list[Items]()
+        owner, group, control = owner[large], group[large], code[large]
+        _, example, content = exampled(groups.content[group])
+        which, at = spread(groups.begin[group[example]], groups.size[group[example]])
+        node, count = groups.node[at], len(example)
+        while len(owner):
+            begin = firsts(which, count)
+            symbol = walk.kind[walk.trie.symbol[node[begin[content]]]]
+            target = walk.moves.plain(control * walk.width + symbol)
+            apart = ((target < 0) | ((begin[content + 1] - begin[content] < _LARGE) & (target > 0))).nonzero()[0]
+            row, at = ranges(begin[content[apart]], begin[content[apart] + 1])
+            seeds.append(Items(owner[apart[row]], node[at], control[apart[row]], np.zeros(len(row), np.int64)))
+            on = ((target > 0) & (begin[content + 1] - begin[content] >= _LARGE)).nonzero()[0]
+            owner, content, control = owner[on], content[on], target[on]
+            ends = (walk.trie.token[node] >= 0).nonzero()[0]
+            tokens = with_aliases(walk.tables, which[ends], walk.trie.token[node[ends]])
+            self.parts.append(shared_parts(walk.tables, (owner, control, content), *tokens))
+            which, node, after, count = self._parted_by_byte(which, node, count)
+            row, content = ranges(after[content], after[content + 1])
+            owner, control = owner[row], control[row]
+        return others, seeds
+
+    def _parted_by_byte(
+        self, which: np.ndarray, node: np.ndarray, count: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        """The children of some sets of trie nodes, in sets of those that read the same class of bytes: (set, trie node); where
+        the sets that come of each one begin, int64[count + 1]; and their number."""
+        walk = self.walk
+        of, child = spread(walk.trie.first[node], walk.trie.children[node])
+        key = which[of] * walk.width + walk.kind[walk.trie.symbol[child]]
+        order = order_of(key)
+        every, which = numbered(key[order])
+        return which, child[order], firsts(every // walk.width, count), len(every)
 
     def _symbol_classes(self, controls: np.ndarray) -> tuple[int, int]:
         """Classes of symbols through which all of some controls return alike, where one does: the first, and how many."""

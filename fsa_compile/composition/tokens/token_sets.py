@@ -98,6 +98,37 @@ def parts_of(
     return joined_parts([narrow, wide])
 
 
+def shared_parts(
+    tables: VocabularyTables, parts: tuple[np.ndarray, np.ndarray, np.ndarray], which: np.ndarray, token: np.ndarray
+) -> Parts:
+    """Parts of which several have the tokens of one set.
+
+    Args:
+      parts: (owner, target, set) int64[B] each; those of sets without tokens are none.
+      which, token: int64[A], of every token of the sets.
+    """
+    key = which << TOKEN_BITS | token
+    key.sort()
+    token = (key & ((1 << TOKEN_BITS) - 1)).astype(np.int32)
+    key >>= TOKEN_BITS
+    begin = segment_starts(key)
+    place = np.full(max(int(parts[2].max(initial=0)), int(which.max(initial=0))) + 1, -1)
+    place[key[begin]] = np.arange(len(begin))
+    some = (place[parts[2]] >= 0).nonzero()[0]
+    at, none = place[parts[2][some]], np.zeros(len(some), np.int64)
+    return Parts(
+        owner=parts[0][some],
+        target=parts[1][some],
+        count=none,
+        hash=(np.add.reduceat(tables.token_hash[token], begin) if len(begin) else tables.token_hash[:0])[at],
+        size=segment_sizes(begin, len(key))[at],
+        begin=begin[at],
+        row=none - 1,
+        token=token,
+        rows=[],
+    )
+
+
 def joined_parts(parts: list[Parts]) -> Parts:
     """All parts together, by owner."""
     if len(parts) == 1:
