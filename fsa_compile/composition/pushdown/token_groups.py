@@ -10,7 +10,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import equal_tuples, exampled, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import indices, ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import indices, joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.default_transitions import Derived
@@ -208,11 +208,12 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     first = firsts(parts.owner, arcs.num_owners)
     size = first[paths.owner + 1] - first[paths.owner]
     deadline.check_bytes(int(size.sum()) * _PART_BYTES, _DOING)
-    which, part = ranges(first[paths.owner], first[paths.owner + 1])
-    push, count = paths.push[which], parts.count.astype(np.int32)[part]
-    pushed = push > 0
-    add, final = np.where(pushed, paths.add[which], count), np.where(pushed, count, 0)
-    columns: tuple[np.ndarray, ...] = (paths.node[which], parts.target.astype(np.int32)[part], push, add, final)
+    part = joined(first[paths.owner], size)
+    push, target, none = paths.push.repeat(size), parts.target.astype(np.int32)[part], np.broadcast_to(np.int32(0), len(part))
+    columns: tuple[np.ndarray, ...] = (paths.node.repeat(size), target, push, none, none)
+    if paths.add.any() or parts.count.any():
+        count, pushed = parts.count.astype(np.int32)[part], push > 0
+        columns = (*columns[:3], np.where(pushed, paths.add.repeat(size), count), np.where(pushed, count, 0))
     if not deterministic:
         columns, parts = _once(columns, parts, part, tables)
         part = np.arange(len(columns[0]))
@@ -220,8 +221,10 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
         columns, part, parts = _with_derived(arcs.derived, columns, part, parts, tables)
         deadline.check_bytes(len(part) * _PART_BYTES, _DOING)
     order, begin = _sorted(columns)
+    is_derived = np.zeros(len(arcs.node_owner), bool)
+    is_derived[arcs.derived.node] = True
     if len(arcs.derived.node):
-        order, begin = _without_empty(order, begin, parts.size[part])
+        order, begin = _without_empty(order, begin, parts.size[part], is_derived[columns[0]])
     part = part[order]
     offset = np.append(begin, len(part))
     example = order[begin]
@@ -238,7 +241,7 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
         part_offset=offset,
         part=part,
         parts=parts,
-        reduced=_any_within(taken[part], offset) if (taken := parts.size < 0).any() else np.zeros(len(begin), bool),
+        reduced=_reduced(parts.size[part], offset, is_derived[node]),
         strings=paths.strings,
     )
 
@@ -271,9 +274,12 @@ def _joined_runs(arcs: StackArcs) -> StackArcs:
     )
 
 
-def _any_within(some: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """Whether something is among each range, from where they begin and the last one ends."""
-    return np.diff(np.append(0, some).cumsum()[offset]) > 0
+def _reduced(size: np.ndarray, offset: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Whether groups, from where they begin and the last one ends, have a part that is taken away; `some` may have."""
+    out, at = np.zeros(len(some), bool), some.nonzero()[0]
+    which, part = ranges(offset[at], offset[at + 1])
+    out[at[which[size[part] < 0]]] = True
+    return out
 
 
 def _with_derived(
@@ -309,12 +315,13 @@ def _with_derived(
         token=token.astype(np.int32),
         rows=[],
     )
-    columns = tuple(
-        np.concatenate(
-            [derived.node[which] if i == 0 else column[copied], taken.owner if i == 0 else column[of], column], dtype=column.dtype
-        )
-        for i, column in enumerate(columns)
-    )
+    def with_others(i: int, column: np.ndarray) -> np.ndarray:
+        if not column.strides[0]:  # nothing counts
+            return np.broadcast_to(column[0], len(copied) + len(of) + len(column))
+        others = (derived.node[which], taken.owner) if i == 0 else (column[copied], column[of])
+        return np.concatenate([*others, column], dtype=column.dtype)
+
+    columns = tuple(with_others(i, column) for i, column in enumerate(columns))
     part = np.concatenate([part[copied], len(parts.owner) + np.arange(len(of)), part])
     names = ("owner", "target", "count", "hash", "size", "begin", "row", "token")
     joined = {name: np.concatenate([getattr(parts, name), getattr(taken, name)]) for name in names}
@@ -357,13 +364,19 @@ def _lost(
     return tuple(np.concatenate(column) for column in zip(*out))  # type: ignore[return-value]
 
 
-def _without_empty(order: np.ndarray, begin: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Groups from which not everything was taken away: the parts in order, and where groups begin in it."""
-    if not len(begin):
-        return order, begin
-    left = np.add.reduceat(size[order], begin) > 0
+def _without_empty(
+    order: np.ndarray, begin: np.ndarray, size: np.ndarray, some: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Groups from which not everything was taken away: the parts in order, and where groups begin in it. Only from `some` parts
+    others may be taken away."""
+    at = some[order[begin]].nonzero()[0]
     length = segment_sizes(begin, len(order))
-    order, length = order[left.repeat(length)], length[left]
+    which, place = spread(begin[at], length[at])
+    empty = at[np.bincount(which, size[order[place]], len(at)) <= 0]
+    if not len(empty):
+        return order, begin
+    order = np.delete(order, spread(begin[empty], length[empty])[1])
+    length = np.delete(length, empty)
     return order, length.cumsum() - length
 
 
@@ -392,16 +405,19 @@ def _once(
 
 def _sorted(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
     """(order of rows by the columns, the first one first; where a new row begins in it)."""
-    key, room = columns[0].astype(np.int64, copy=False), 1 << 62
+    key, room = columns[0].astype(np.int64), 1 << 62
     for column in columns[1:]:
         width = int(column.max(initial=0)) + 1
+        if width == 1:
+            continue
         room //= width
         if room <= int(columns[0].max(initial=0)) + 1:
             order = np.lexsort(columns[::-1])
             rows = np.stack([column[order] for column in columns])
             new = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(0))[: len(order)]
             return order, new.nonzero()[0]
-        key = key * width + column
+        key *= width
+        key += column
     order = order_of(key)
     return order, segment_starts(key[order])
 
