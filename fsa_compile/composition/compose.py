@@ -114,9 +114,15 @@ def compose_machine(
     tables = tables_for(vocabulary)
     if machine.sets is not None:
         _check_spelling(machine, tables, source)
-    arcs = walk_machine(machine, tables, limits, deadline)
     made = assemble_machine(
-        machine, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, stacks=stacks
+        machine,
+        walk_machine(machine, tables, limits, deadline),  # which has no other name here: its tokens are let go of on the way
+        tables,
+        source=source,
+        limits=limits,
+        deadline=deadline,
+        extra=extra or {},
+        stacks=stacks,
     )
     made = with_contexts(made)
     stored = stored_arrays(made.rows, made.delta, LEAST_BYTES)

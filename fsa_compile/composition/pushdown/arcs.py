@@ -97,3 +97,10 @@ class StackArcs:
     pops: PopClasses
     leaves: list[Parts]
     temperature: np.ndarray | None
+
+    def without_tokens(self) -> StackArcs:
+        """The same without what token sets are made of, which is most of it."""
+        none = np.zeros(0, np.int64)
+        columns = dict.fromkeys(("owner", "token", "target", "count", "row_owner", "row_target", "row_set"), none)
+        links = dict.fromkeys(("link_run", "link_caller", "link_symbol", "link_count"), none)
+        return dataclasses.replace(self, **columns, **links, sets=[], leaves=[])

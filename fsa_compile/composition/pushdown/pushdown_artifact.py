@@ -70,6 +70,7 @@ def assemble_machine(
       LimitError: too many rows or bytes, or out of time.
     """
     groups = with_sets(machine, arcs, groups_of(arcs, tables, deadline, deterministic=machine.deterministic))
+    arcs = arcs.without_tokens()
     costs = costs_of(machine, arcs, groups, deadline)
     complete = not len(bytes_not_alone(machine, tables))
     if complete:  # every text can be finished; where no bound was found, only limits need one

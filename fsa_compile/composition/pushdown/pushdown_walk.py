@@ -206,7 +206,8 @@ class Walk:
         if self.found is None:
             return single, (none, none, none), []
         more = (*self.found.single, np.zeros(len(self.found.single[0]), np.int64))
-        return tuple(np.concatenate(c) for c in zip(single, more)), self.found.by_row, self.found.sets
+        both = (np.concatenate(c, dtype=c[0].dtype, casting="same_kind") for c in zip(single, more))
+        return tuple(both), self.found.by_row, self.found.sets
 
     def leaf(self, size: int) -> Summary:
         """Walks the machine of a leaf, whose first controls belong to it."""
