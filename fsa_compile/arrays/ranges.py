@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 
@@ -58,3 +60,13 @@ def joined(begin: np.ndarray, count: np.ndarray) -> np.ndarray:
     out = (begin + count - count.cumsum()).repeat(count)
     out += np.arange(len(out))
     return out
+
+
+def blocks(size: np.ndarray, most: int) -> Iterator[slice]:
+    """Slices, one after another, of what has the given sizes; those of a slice add up to at most so much, or it is one alone."""
+    upto, begin = size.cumsum(), 0
+    while begin < len(size):
+        before = int(upto[begin - 1]) if begin else 0
+        end = max(begin + 1, int(upto.searchsorted(before + most, side="right")))
+        yield slice(begin, end)
+        begin = end

@@ -83,7 +83,8 @@ class Costs:
     def at_most(self, bound: int) -> Costs:
         """The same with no value above the bound."""
         names = ("distance", "need", "symbol_cost", "symbol_need", "group_cost", "group_need")
-        least = {name: np.minimum(getattr(self, name), bound) for name in names}
+        values = {name: getattr(self, name) for name in names}
+        least = {name: np.minimum(some, bound) for name, some in values.items() if some.max(initial=0) > bound}
         return dataclasses.replace(self, rests=self.rests.at_most(bound), **least)
 
 

@@ -97,6 +97,11 @@ def assemble_machine(
     return made
 
 
+def _chosen(values: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """Values at distinct places, ascending: the array itself where these are all."""
+    return values if len(some) == len(values) else values[some]
+
+
 class _Layout:
     """The artifact's arrays."""
 
@@ -127,8 +132,9 @@ class _Layout:
         nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
         if not registers.counts:
             group = nodes.groups
-            node = nodes.number[groups.node[group]]
-            sets = SetRanges(node, group, np.ones_like(group), costs.group_cost[group], costs.group_need[group])
+            node = nodes.number[_chosen(groups.node, group)]
+            one = np.broadcast_to(np.int64(1), len(group))
+            sets = SetRanges(node, group, one, *(_chosen(column, group) for column in (costs.group_cost, costs.group_need)))
         elif registers.low.any():
             sets = SetRanges(*map(np.concatenate, zip(self._ranges(), self._missing_some())))
         else:
@@ -202,6 +208,8 @@ class _Layout:
 
     def _summed(self, values: np.ndarray) -> np.ndarray:
         """Sums over the token sets of every range."""
+        if self.sets.single:
+            return _chosen(values, self.sets.group)
         upto = np.zeros(len(values) + 1, values.dtype)
         values.cumsum(out=upto[1:])
         return upto[self.sets.group + self.sets.length] - upto[self.sets.group]
@@ -419,7 +427,7 @@ class _Layout:
         sets, groups, costs = self.sets, self.groups, self.costs
         narrow, alike = self._narrow_once(narrow)
         of, group = sets.groups(narrow)
-        node = sets.node[narrow][of]
+        node = sets.node[narrow] if sets.single else sets.node[narrow][of]
         listed, which = self._once(group)
         if self.registers.low.any():  # what is missing to a lower bound is a matter of the class
             effects, effect = self._effects(group, sets.cost[narrow][of])
@@ -430,9 +438,10 @@ class _Layout:
             used = (example >= 0).nonzero()[0]
             effects, of_kind = self._effects(example[used], costs.group_cost[example[used]])
             example[used] = of_kind
-            effect = example[kind][which]
-        effect, size = effect.astype(np.int64), groups.size[listed]
-        if self.machine.deterministic and self.key_sets is None and size[which].sum() * 8 >= LEAST_BYTES:
+            effect = example[kind] if listed is group else example[kind][which]
+        effect, size = effect.astype(np.int64, copy=False), groups.size[listed]
+        total = (size if listed is group else size[which]).sum()
+        if self.machine.deterministic and self.key_sets is None and total * 8 >= LEAST_BYTES:
             tokens = TokenSets(groups.hash[listed], lambda i: groups.tokens_of(listed[i]))
             made = stored_arcs(self.n, node, effect, which, tokens, alike)
             if made is not None and is_smaller(made["arc_token"]):

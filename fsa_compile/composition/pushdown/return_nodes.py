@@ -6,14 +6,13 @@ temperatures, these are among them: an item at a trie node behind all others, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import blocks, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN
 from fsa_compile.composition.pushdown.arcs import Children
 from fsa_compile.composition.pushdown.counter_classes import Classes
@@ -235,7 +234,7 @@ class InnerNodes:
         begin = groups.first[pair_set]
         many = groups.first[pair_set + 1] - begin
         signature, found = np.zeros(len(pair_set), np.uint64), [(begin[:0],) * 3]
-        for some in _blocks(many):
+        for some in blocks(many, _BLOCK):
             pair, group = spread(begin[some], many[some])
             pair += some.start
             there = walk.ret[groups.control[group], symbol[pair]].astype(np.int64)
@@ -265,7 +264,7 @@ class InnerNodes:
         if not len(begin):
             return total
         upto = np.append(begin, len(pair))
-        for some in _blocks(np.add.reduceat(groups.size[group], begin)):
+        for some in blocks(np.add.reduceat(groups.size[group], begin), _BLOCK):
             rows = slice(upto[some.start], upto[min(some.stop, len(begin))])
             of, node, codes = self._entries(groups, pair[rows], group[rows], code[rows])
             starts = segment_starts(of)
@@ -403,16 +402,6 @@ class InnerNodes:
             found = self._frames[key] = self._num_classes, len(self._class_sizes[-1])
             self._num_classes += found[1]
         return found
-
-
-def _blocks(size: np.ndarray) -> Iterator[slice]:
-    """Slices of an array of sizes, each of few entries in all, so that these stay in the processor's cache."""
-    upto, begin = size.cumsum(), 0
-    while begin < len(size):
-        before = int(upto[begin - 1]) if begin else 0
-        end = max(begin + 1, int(upto.searchsorted(before + _BLOCK, side="right")))
-        yield slice(begin, end)
-        begin = end
 
 
 def _states(walk: WalkContext) -> np.ndarray:

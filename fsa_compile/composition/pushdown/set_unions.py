@@ -33,8 +33,15 @@ class SetRanges(NamedTuple):
     cost: np.ndarray
     need: np.ndarray
 
+    @property
+    def single(self) -> bool:
+        """Whether every range is known to be one set."""
+        return not self.length.strides[0]
+
     def groups(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(place in `index`, group) of the token sets of some ranges."""
+        if self.single:
+            return np.arange(len(index)), self.group[index]
         if len(index) == 1:
             first, length = int(self.group[index[0]]), int(self.length[index[0]])
             return np.zeros(length, np.int64), np.arange(first, first + length)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import equal_tuples, exampled, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import indices, joined, ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts, numbered, order_of
+from fsa_compile.arrays.ranges import blocks, indices, joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.default_transitions import Derived
@@ -22,6 +23,8 @@ _DOING = "putting token sets together"
 _PART_BYTES = 96
 _MANY_LINKS = 100_000
 """Above this many links, runs with the same callers are looked for."""
+_BLOCK = 1 << 18
+"""Parts of token sets that are put together at once."""
 PushString: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -205,45 +208,102 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     rows = (arcs.row_owner, arcs.row_target, arcs.row_set)
     parts = joined_parts([parts_of(tables, single, rows, arcs.sets), *arcs.leaves])
     paths = _paths(arcs, parts, deadline)
-    first = firsts(parts.owner, arcs.num_owners)
+    first, nodes = firsts(parts.owner, arcs.num_owners), len(arcs.node_owner)
     size = first[paths.owner + 1] - first[paths.owner]
     deadline.check_bytes(int(size.sum()) * _PART_BYTES, _DOING)
-    part = joined(first[paths.owner], size)
-    push, target, none = paths.push.repeat(size), parts.target.astype(np.int32)[part], np.broadcast_to(np.int32(0), len(part))
-    columns: tuple[np.ndarray, ...] = (paths.node.repeat(size), target, push, none, none)
-    if paths.add.any() or parts.count.any():
-        count, pushed = parts.count.astype(np.int32)[part], push > 0
-        columns = (*columns[:3], np.where(pushed, paths.add.repeat(size), count), np.where(pushed, count, 0))
+    counts, target, count = parts.count.any() or paths.add.any(), parts.target.astype(np.int32), parts.count.astype(np.int32)
+    of_node = firsts(paths.node, nodes)
+
+    def rows(some: slice) -> _Rows:
+        part, push = joined(first[paths.owner[some]], size[some]), paths.push[some].repeat(size[some])
+        none = np.broadcast_to(np.int32(0), len(part))
+        out = _Rows(paths.node[some].repeat(size[some]), target[part], push, none, none, part)
+        if not counts:
+            return out
+        own, pushed = count[part], push > 0
+        return out._replace(add=np.where(pushed, paths.add[some].repeat(size[some]), own), set=np.where(pushed, own, 0))
+
+    more, is_derived = None, np.zeros(nodes, bool)
+    if len(arcs.derived.node):
+        is_derived[arcs.derived.node] = True
+        bases = distinct(arcs.derived.base)
+        own = _joined_rows([rows(slice(of_node[base], of_node[base + 1])) for base in bases.tolist()])
+        more, parts = _of_derived(arcs.derived, own, parts, tables)
+    most = int(size.sum()) + (0 if more is None else len(more.part))
+    deadline.check_bytes(most * _PART_BYTES, _DOING)
     if not deterministic:
-        columns, parts = _once(columns, parts, part, tables)
-        part = np.arange(len(columns[0]))
-    if len(arcs.derived.node):
-        columns, part, parts = _with_derived(arcs.derived, columns, part, parts, tables)
-        deadline.check_bytes(len(part) * _PART_BYTES, _DOING)
-    order, begin = _sorted(columns)
-    is_derived = np.zeros(len(arcs.node_owner), bool)
-    is_derived[arcs.derived.node] = True
-    if len(arcs.derived.node):
-        order, begin = _without_empty(order, begin, parts.size[part], is_derived[columns[0]])
-    part = part[order]
-    offset = np.append(begin, len(part))
-    example = order[begin]
-    node, target, push, add, final = (column[example].astype(np.int64) for column in columns)
-    deadline.check(_DOING)
-    return Groups(
-        node=node,
-        target=target,
-        push=push,
-        add=add,
-        set=final,
-        hash=np.add.reduceat(parts.hash[part], begin) if len(begin) else np.zeros(0, np.uint64),
-        size=np.add.reduceat(parts.size[part], begin) if len(begin) else np.zeros(0, np.int64),
-        part_offset=offset,
-        part=part,
-        parts=parts,
-        reduced=_reduced(parts.size[part], offset, is_derived[node]),
-        strings=paths.strings,
-    )
+        own, parts = _once(rows(slice(None)), parts, tables)
+        found = iter([_grouped(own, parts, is_derived)])
+    else:
+        every = blocks(np.bincount(paths.node, size, nodes).astype(np.int64), _BLOCK)
+        each = ((some, rows(slice(of_node[some.start], of_node[min(some.stop, nodes)]))) for some in every)
+        found = (_grouped(_with_derived(own, more, some), parts, is_derived) for some, own in each)
+    length, reduced, *columns = _put_together(found, most, deadline)
+    offset = np.zeros(len(length) + 1, np.int64)
+    length.cumsum(out=offset[1:])
+    names = ("hash", "size", "part", "node", "target", "push", "add", "set")
+    return Groups(**dict(zip(names, columns)), part_offset=offset, parts=parts, reduced=reduced, strings=paths.strings)
+
+
+def _put_together(pieces: Iterator[tuple[np.ndarray, ...]], most: int, deadline: Deadline) -> list[np.ndarray]:
+    """Columns of pieces, one piece after another, each of at most so many entries: memory that stays unused costs nothing."""
+    out, size = list[np.ndarray](), list[int]()
+    for piece in pieces:
+        deadline.check(_DOING)
+        out = out or [np.empty(most, column.dtype) for column in piece]
+        size = size or [0 for _ in piece]
+        for i, column in enumerate(piece):
+            out[i][size[i] : size[i] + len(column)] = column
+            size[i] += len(column)
+    return [column[:n] for column, n in zip(out, size)]
+
+
+class _Rows(NamedTuple):
+    """Parts of token sets, which several may have.
+
+    Attributes:
+      node, target, push, add, set: int32[n], as in `Groups`.
+      part: int64[n].
+    """
+
+    node: np.ndarray
+    target: np.ndarray
+    push: np.ndarray
+    add: np.ndarray
+    set: np.ndarray
+    part: np.ndarray
+
+
+def _joined_rows(rows: list[_Rows]) -> _Rows:
+    return _Rows(*(np.concatenate(column) for column in zip(*rows)))
+
+
+def _with_derived(rows: _Rows, more: _Rows | None, nodes: slice) -> _Rows:
+    """The rows of some nodes, and those of derived controls among these before them."""
+    if more is None:
+        return rows
+    at = ((more.node >= nodes.start) & (more.node < nodes.stop)).nonzero()[0]
+    return _joined_rows([_Rows(*(column[at] for column in more)), rows]) if len(at) else rows
+
+
+def _grouped(rows: _Rows, parts: Parts, is_derived: np.ndarray) -> tuple[np.ndarray, ...]:
+    """(number of parts, whether some are taken away, hash, size, parts, node, target, push, add, set) of token sets."""
+    order, begin = _sorted(rows[:5])
+    part = rows.part[order]
+    length, reduced = segment_sizes(begin, len(order)), np.zeros(len(begin), bool)
+    size = np.add.reduceat(parts.size[part], begin) if len(begin) else begin
+    at = is_derived[rows.node[order[begin]]].nonzero()[0]
+    if len(at):
+        which, place = spread(begin[at], length[at])
+        reduced[at[which[parts.size[part[place]] < 0]]] = True
+        empty = at[size[at] <= 0]  # from which everything was taken away
+        part = np.delete(part, spread(begin[empty], length[empty])[1])
+        begin, length, reduced, size = (np.delete(column, empty) for column in (order[begin], length, reduced, size))
+        example, begin = begin, length.cumsum() - length
+    else:
+        example = order[begin]
+    hashes = np.add.reduceat(parts.hash[part], begin) if len(begin) else np.zeros(0, np.uint64)
+    return length, reduced, hashes, size, part, *(column[example].astype(np.int64) for column in rows[:5])
 
 
 def _joined_runs(arcs: StackArcs) -> StackArcs:
@@ -274,32 +334,16 @@ def _joined_runs(arcs: StackArcs) -> StackArcs:
     )
 
 
-def _reduced(size: np.ndarray, offset: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Whether groups, from where they begin and the last one ends, have a part that is taken away; `some` may have."""
-    out, at = np.zeros(len(some), bool), some.nonzero()[0]
-    which, part = ranges(offset[at], offset[at + 1])
-    out[at[which[size[part] < 0]]] = True
-    return out
-
-
-def _with_derived(
-    derived: Derived, columns: tuple[np.ndarray, ...], part: np.ndarray, parts: Parts, tables: VocabularyTables
-) -> tuple[tuple[np.ndarray, ...], np.ndarray, Parts]:
-    """The same with the token sets of derived controls: those of their bases, less what is lost; then their own, as they are.
+def _of_derived(derived: Derived, rows: _Rows, parts: Parts, tables: VocabularyTables) -> tuple[_Rows, Parts]:
+    """The token sets of derived controls but for their own: those of their bases, less what is lost; and the parts with what is.
 
     Args:
-      columns: (node, target, push, add, set) of every part of a token set.
-      part: which part it is.
+      rows: those of the bases, by node.
     """
-    is_base = np.zeros(int(columns[0].max(initial=0)) + 1, bool)
-    is_base[derived.base[derived.base < len(is_base)]] = True
-    order = is_base[columns[0]].nonzero()[0]
-    order = order[order_of(columns[0][order])]
-    node = columns[0][order]
+    node, part = rows.node, rows.part
     begin, end = (node.searchsorted(derived.base, side=side) for side in ("left", "right"))
-    which, at = ranges(begin, end)
-    copied = order[at]
-    owner, token, of = _lost(derived, order, node, part, parts, tables)
+    which, copied = ranges(begin, end)
+    owner, token, of = _lost(derived, node, part, parts, tables)
     key = owner * len(part) + of
     by_set = order_of(key)
     first = segment_starts(key[by_set])
@@ -315,32 +359,27 @@ def _with_derived(
         token=token.astype(np.int32),
         rows=[],
     )
-    def with_others(i: int, column: np.ndarray) -> np.ndarray:
-        if not column.strides[0]:  # nothing counts
-            return np.broadcast_to(column[0], len(copied) + len(of) + len(column))
-        others = (derived.node[which], taken.owner) if i == 0 else (column[copied], column[of])
-        return np.concatenate([*others, column], dtype=column.dtype)
-
-    columns = tuple(with_others(i, column) for i, column in enumerate(columns))
-    part = np.concatenate([part[copied], len(parts.owner) + np.arange(len(of)), part])
+    both = _Rows(*(np.concatenate((column[copied], column[of])) for column in rows))
     names = ("owner", "target", "count", "hash", "size", "begin", "row", "token")
-    joined = {name: np.concatenate([getattr(parts, name), getattr(taken, name)]) for name in names}
-    return columns, part, Parts(**joined, rows=parts.rows)
+    more = {name: np.concatenate([getattr(parts, name), getattr(taken, name)]) for name in names}
+    return both._replace(
+        node=np.concatenate((derived.node[which], taken.owner)),
+        part=np.concatenate((part[copied], len(parts.owner) + np.arange(len(of)))),
+    ), Parts(**more, rows=parts.rows)
 
 
 def _lost(
-    derived: Derived, order: np.ndarray, node: np.ndarray, part: np.ndarray, parts: Parts, tables: VocabularyTables
+    derived: Derived, node: np.ndarray, part: np.ndarray, parts: Parts, tables: VocabularyTables
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(index of a derived control, token, place in `part`) of every token that is lost, where its base has it.
 
     Args:
-      order, node: places in `part` of the bases, by node, and these nodes.
+      node, part: of the bases, by node.
     """
     bases, base_of = numbered(derived.base)
     owner = derived.node.searchsorted(derived.lost[0])
     token, base = derived.lost[1], base_of[owner]
-    base_of_place, at = ranges(*(node.searchsorted(bases, side=side) for side in ("left", "right")))
-    place = order[at]
+    base_of_place, place = ranges(*(node.searchsorted(bases, side=side) for side in ("left", "right")))
     row = parts.row[part[place]]
     listed = (row < 0).nonzero()[0]
     begin = parts.begin[part[place[listed]]]
@@ -364,33 +403,16 @@ def _lost(
     return tuple(np.concatenate(column) for column in zip(*out))  # type: ignore[return-value]
 
 
-def _without_empty(
-    order: np.ndarray, begin: np.ndarray, size: np.ndarray, some: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Groups from which not everything was taken away: the parts in order, and where groups begin in it. Only from `some` parts
-    others may be taken away."""
-    at = some[order[begin]].nonzero()[0]
-    length = segment_sizes(begin, len(order))
-    which, place = spread(begin[at], length[at])
-    empty = at[np.bincount(which, size[order[place]], len(at)) <= 0]
-    if not len(empty):
-        return order, begin
-    order = np.delete(order, spread(begin[empty], length[empty])[1])
-    length = np.delete(length, empty)
-    return order, length.cumsum() - length
-
-
-def _once(
-    columns: tuple[np.ndarray, ...], parts: Parts, part: np.ndarray, tables: VocabularyTables
-) -> tuple[tuple[np.ndarray, ...], Parts]:
-    """Disjoint parts, one for every effect, of parts that may overlap: (node, target, push, add, set) of each, and the parts."""
+def _once(rows: _Rows, parts: Parts, tables: VocabularyTables) -> tuple[_Rows, Parts]:
+    """Disjoint parts, one for every effect, of parts that may overlap."""
+    columns, part = rows[:5], rows.part
     which, at = ranges(parts.begin[part], parts.begin[part] + parts.size[part])
     order, begin = _sorted((*(column[which] for column in columns), parts.token[at]))
     which, token = which[order[begin]], parts.token[at][order[begin]]
     order, begin = _sorted(tuple(column[which] for column in columns))
     which, token = which[order], token[order]
     columns = tuple(column[which[begin]] for column in columns)
-    return columns, Parts(
+    return _Rows(*columns, np.arange(len(begin))), Parts(
         owner=columns[0],
         target=columns[1],
         count=columns[3],
@@ -426,7 +448,7 @@ class _Paths(NamedTuple):
     """Ways from a node through calls to an owner that has tokens.
 
     Attributes:
-      node, push, add, owner: int32[n]; `push` into `strings`, `add` to the node's frame before it is suspended.
+      node, push, add, owner: int32[n], by node; `push` into `strings`, `add` to the node's frame before it is suspended.
       strings: as in `Groups`.
     """
 
@@ -472,7 +494,8 @@ def _paths(arcs: StackArcs, parts: Parts, deadline: Deadline) -> _Paths:
             push[called] = strings.longer(push[called], symbols[called], np.where(bottom[called], 0, count[at[called]]))
         node, owner = node[which], run[at]
     node, push, add, owner = (np.concatenate(column) for column in zip(*found))
-    return _Paths(node, push, add, owner, strings.all)
+    order = node.argsort(kind="stable")  # which is fast: a few pieces, each in order
+    return _Paths(node[order], push[order], add[order], owner[order], strings.all)
 
 
 class _Strings:
