@@ -13,7 +13,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import exampled, firsts, order_of
-from fsa_compile.arrays.ranges import segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import blocks, segment_sizes, segment_starts, spread
 
 LEAST_BYTES = 8 << 20
 """Smaller arrays are in parts in files alone, so that small constraints compile no slower."""
@@ -22,6 +22,8 @@ PIECE = 16
 
 _BLOCK = 1 << 12
 """Pieces that are compared together."""
+_SETS = 1 << 17
+"""Token sets of nodes that are looked at together."""
 _ROWS = 16
 """Rows that are cut together: so many stay in the cache."""
 MOST_TIMES = 1 << 10
@@ -293,36 +295,62 @@ def stored_arcs(
       sets: what `which` counts into.
       alike: the node that each one has the arcs of; None for itself.
     """
-    order = order_of(node * (int(effect.max(initial=0)) + 1) + effect)
-    node, effect, which = node[order], effect[order], which[order]
-    begin = segment_starts(node * (int(effect.max(initial=0)) + 1) + effect)  # of the classes
-    summed = np.add.reduceat(sets.hash[which], begin)
-    # The classes of a node by their hashes, so that nodes with the same classes number them alike.
-    order = _by_node_and_hash(node[begin], summed)
-    first = firsts(node[begin], num_nodes)
-    number = np.empty(len(begin), np.int64)
-    number[order] = np.arange(len(begin)) - first[:-1].repeat(np.diff(first))
-    if number.max(initial=0) > 0xFFFF:
-        return None
-    same_lists, same_effects = _alike(first, summed[order]), _alike(first, effect[begin][order] << 16 | number[order])
+    if (node[1:] < node[:-1]).any():
+        order = order_of(node)
+        node, effect, which = node[order], effect[order], which[order]
+    most, of_node = int(effect.max(initial=0)) + 1, firsts(node, num_nodes)
+    hashes, effects_of = np.empty(len(node), np.uint64), np.empty(len(node), np.int32)  # of classes, filled as far as there are
+    number, set_of = np.empty(len(node), np.uint16), np.empty(len(node), np.int32)  # of token sets
+    sizes, filled = np.zeros(num_nodes, np.int64), 0
+    for some in blocks(np.diff(of_node), _SETS):
+        here = slice(of_node[some.start], of_node[min(some.stop, num_nodes)])
+        key = (node[here] - some.start) * most + effect[here]
+        order = order_of(key)
+        set_of[here] = which[here][order]
+        key = key[order]
+        begin = segment_starts(key)
+        summed = np.add.reduceat(sets.hash[set_of[here]], begin) if len(begin) else sets.hash[:0]
+        local, own = np.divmod(key[begin], most)
+        # The classes of a node by their hashes, so that nodes with the same classes number them alike.
+        order = _by_node_and_hash(local, summed)
+        size = np.bincount(local, minlength=min(some.stop, num_nodes) - some.start)
+        sizes[some] = size
+        if size.max(initial=0) > 1 << 16:
+            return None
+        place = np.empty(len(begin), np.int64)
+        place[order] = np.arange(len(begin)) - (size.cumsum() - size).repeat(size)
+        number[here] = place.repeat(segment_sizes(begin, len(key)))
+        filled += len(begin)
+        hashes[filled - len(begin) : filled], effects_of[filled - len(begin) : filled] = summed[order], own[order]
+    return _lists((node, set_of, number), (sizes, hashes[:filled], effects_of[:filled]), sets, alike)
+
+
+def _lists(
+    own: tuple[np.ndarray, ...], classes: tuple[np.ndarray, ...], sets: TokenSets, alike: np.ndarray | None
+) -> dict[str, Any] | None:
+    """The arrays of arcs from (node, token set, number of its class) of all token sets, by node, and (how many classes each node
+    has, their hashes, their effects)."""
+    (node, which, number), (size, hashes, effect) = own, classes
+    first = np.append(0, size.cumsum())
+    place = np.arange(len(hashes)) - first[:-1].repeat(size)
+    same_lists, same_effects = _alike(first, hashes), _alike(first, effect.astype(np.int64) << 16 | place)
     if same_lists is None or same_effects is None:
         return None
-    of_class = segment_sizes(begin, len(node))
     (lists, list_of), (effects, effect_of) = same_lists, same_effects
-    chosen = np.zeros(num_nodes, bool)
+    chosen = np.zeros(len(size), bool)
     chosen[lists] = True
-    own = chosen[node].nonzero()[0]
-    of, token = sets.tokens(which[own])
-    key = list_of[node[own]][of] << 38 | token.astype(np.int64) << 16 | number.repeat(of_class)[own][of]
+    at = chosen[node].nonzero()[0]
+    of, token = sets.tokens(which[at].astype(np.int64))
+    key = list_of[node[at]][of] << 38 | token.astype(np.int64) << 16 | number[at][of]
     key.sort()
-    size = np.bincount(key >> 38, minlength=len(lists))
-    listed = first[effects], first[effects + 1] - first[effects]
+    length = np.bincount(key >> 38, minlength=len(lists))
+    listed = first[effects], size[effects]
     first_effect = np.cumsum(listed[1]) - listed[1]
     if alike is not None:
         list_of, effect_of = list_of[alike], effect_of[alike]
-    tokens = StoredTokens(_int32(list=list_of, offset=np.append(0, size.cumsum()), token=key >> 16 & (1 << 22) - 1))
+    tokens = StoredTokens(_int32(list=list_of, offset=np.append(0, length.cumsum()), token=key >> 16 & (1 << 22) - 1))
     rest = {"class": (key & 0xFFFF).astype(np.uint16)}
-    rest |= _int32(first=first_effect[effect_of], effect=effect[begin][order][spread(*listed)[1]])
+    rest |= _int32(first=first_effect[effect_of], effect=effect[spread(*listed)[1]])
     return {"arc_offset": tokens.arc_offset, "arc_token": tokens, "arc_effect": StoredEffects(rest, tokens)}
 
 

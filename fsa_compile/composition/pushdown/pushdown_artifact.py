@@ -360,10 +360,10 @@ class _Layout:
     def _wide(self) -> tuple[np.ndarray, np.ndarray]:
         """(whether each token set belongs to a wide group, where groups of one node, target and push string begin)."""
         sets, groups = self.sets, self.groups
-        target, push = groups.target[sets.group], groups.push[sets.group]
-        new = np.ones(len(target), bool)
-        new[1:] = (np.diff(sets.node) != 0) | (np.diff(target) != 0) | (np.diff(push) != 0)
-        narrow = np.zeros(len(target), bool)
+        columns = sets.node, *(_chosen(c, sets.group) if sets.single else c[sets.group] for c in (groups.target, groups.push))
+        new = np.ones(len(sets.node), bool)
+        new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+        narrow = np.zeros(len(new), bool)
         if groups.sets is not None:  # only arcs can have a guard, or a set in the frame they open
             held = groups.sets.held[sets.group]
             new[1:] |= np.diff(held) != 0
