@@ -94,6 +94,8 @@ def equal_tuples(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     key = columns[0]
     for column in columns[1:]:
         width = int(column.max(initial=0)) + 1
+        if width == 1:
+            continue
         if width * (int(key.max(initial=0)) + 1) >= _ROOM:
             key = numbered(key)[1]
         key = key * width + column

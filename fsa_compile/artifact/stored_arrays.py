@@ -370,8 +370,11 @@ def _int32(**arrays: np.ndarray) -> dict[str, np.ndarray]:
 def _alike(first: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """(an example of every kind of node; the kind of every node): nodes of one kind have the same values at
     `first[n]:first[n + 1]`. None where two kinds have one hash."""
-    upto, size = np.append(np.uint64(0), mixed(values).cumsum(dtype=np.uint64)), np.diff(first)
-    _, example, kind = exampled(upto[first[1:]] - upto[first[:-1]])
+    total, size = np.zeros(len(first) - 1, np.uint64), np.diff(first)
+    some = size.nonzero()[0]
+    if len(some):
+        total[some] = np.add.reduceat(mixed(values), first[some])
+    _, example, kind = exampled(total)
     of = example[kind]
     same = (size == size[of]).all() and (values == values[spread(first[:-1][of], size)[1]]).all()
     return (example, kind) if same else None

@@ -230,7 +230,9 @@ class _Layout:
         """Numbers the push strings in use; the initial stack is one of them."""
         every, sets = self.groups.strings, self.groups.sets
         held = [(0,) * len(string) for string in every] if sets is None else sets.strings
-        used = [((), ()), *((every[p], held[p]) for p in distinct(self.groups.push[self.sets.group]).tolist())]
+        pushed = np.zeros(len(every), bool)
+        pushed[self.groups.push[self.sets.group]] = True
+        used = [((), ()), *((every[p], held[p]) for p in pushed.nonzero()[0].tolist())]
         strings = {string: i for i, string in enumerate(dict.fromkeys(used))}
         self.push = np.array([strings.get(string, 0) for string in zip(every, held)], np.int64)[self.groups.push]
         initial = tuple((symbol, 0) for symbol in self.machine.stack)
@@ -372,7 +374,7 @@ class _Layout:
         if not len(begin):
             return np.zeros(0, bool), begin
         total = np.add.reduceat(self.size, begin)
-        return (total > NARROW)[new.cumsum() - 1] & ~narrow, begin
+        return (total > NARROW).repeat(segment_sizes(begin, len(new))) & ~narrow, begin
 
     def _groups(self, wide: np.ndarray, begin: np.ndarray) -> None:
         sets, groups = self.sets, self.groups

@@ -85,7 +85,7 @@ class InnerNodes:
         self._class_symbols: list[np.ndarray] = []
         self._class_sizes: list[np.ndarray] = []
         self._num_classes = 0
-        self._state = _states(walk)
+        self._state = _states(walk)[walk.machine.action].ravel()
         self.parts: list[Parts] = []
         own = walk.machine.sets is None and walk.machine.token_reserve is None and not walk.registers.counts
         self._sharing = own and walk.moves.simple and walk.machine.deterministic
@@ -285,7 +285,7 @@ class InnerNodes:
         walk, s = self.walk, self.walk.machine.num_controls
         here = (node == self._here).nonzero()[0]
         symbol = walk.kind[walk.trie.symbol[node if not len(here) else np.where(node == self._here, 0, node)]]
-        state = self._state[walk.machine.action.ravel()[control * walk.width + symbol]]
+        state = self._state[control * walk.width + symbol]
         code = np.where(state > 0, control, 0)
         returns = (state == 2).nonzero()[0]
         code[returns] = s + walk.stack_class[control[returns]]

@@ -211,8 +211,8 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     first, nodes = firsts(parts.owner, arcs.num_owners), len(arcs.node_owner)
     size = first[paths.owner + 1] - first[paths.owner]
     deadline.check_bytes(int(size.sum()) * _PART_BYTES, _DOING)
-    counts, target, count = parts.count.any() or paths.add.any(), parts.target.astype(np.int32), parts.count.astype(np.int32)
-    of_node = firsts(paths.node, nodes)
+    target, count, of_node = parts.target.astype(np.int32), parts.count.astype(np.int32), firsts(paths.node, nodes)
+    counts = bool(count.any() or paths.add.any())
 
     def rows(some: slice) -> _Rows:
         part, push = joined(first[paths.owner[some]], size[some]), paths.push[some].repeat(size[some])
@@ -233,14 +233,15 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     deadline.check_bytes(most * _PART_BYTES, _DOING)
     if not deterministic:
         own, parts = _once(rows(slice(None)), parts, tables)
-        found = iter([_grouped(own, parts, is_derived)])
+        found = iter([_grouped(own, parts, is_derived, counts)])
     else:
         every = blocks(np.bincount(paths.node, size, nodes).astype(np.int64), _BLOCK)
         each = ((some, rows(slice(of_node[some.start], of_node[min(some.stop, nodes)]))) for some in every)
-        found = (_grouped(_with_derived(own, more, some), parts, is_derived) for some, own in each)
+        found = (_grouped(_with_derived(own, more, some), parts, is_derived, counts) for some, own in each)
     length, reduced, *columns = _put_together(found, most, deadline)
     offset = np.zeros(len(length) + 1, np.int64)
     length.cumsum(out=offset[1:])
+    columns += [] if counts else [np.broadcast_to(np.int64(0), len(length))] * 2
     names = ("hash", "size", "part", "node", "target", "push", "add", "set")
     return Groups(**dict(zip(names, columns)), part_offset=offset, parts=parts, reduced=reduced, strings=paths.strings)
 
@@ -286,8 +287,9 @@ def _with_derived(rows: _Rows, more: _Rows | None, nodes: slice) -> _Rows:
     return _joined_rows([_Rows(*(column[at] for column in more)), rows]) if len(at) else rows
 
 
-def _grouped(rows: _Rows, parts: Parts, is_derived: np.ndarray) -> tuple[np.ndarray, ...]:
-    """(number of parts, whether some are taken away, hash, size, parts, node, target, push, add, set) of token sets."""
+def _grouped(rows: _Rows, parts: Parts, is_derived: np.ndarray, counts: bool) -> tuple[np.ndarray, ...]:
+    """(number of parts, whether some are taken away, hash, size, parts, node, target, push, and where something counts add, set)
+    of token sets."""
     order, begin = _sorted(rows[:5])
     part = rows.part[order]
     length, reduced = segment_sizes(begin, len(order)), np.zeros(len(begin), bool)
@@ -303,7 +305,7 @@ def _grouped(rows: _Rows, parts: Parts, is_derived: np.ndarray) -> tuple[np.ndar
     else:
         example = order[begin]
     hashes = np.add.reduceat(parts.hash[part], begin) if len(begin) else np.zeros(0, np.uint64)
-    return length, reduced, hashes, size, part, *(column[example].astype(np.int64) for column in rows[:5])
+    return length, reduced, hashes, size, part, *(column[example].astype(np.int64) for column in rows[: 5 if counts else 3])
 
 
 def _joined_runs(arcs: StackArcs) -> StackArcs:
