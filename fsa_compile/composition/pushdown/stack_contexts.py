@@ -66,7 +66,8 @@ class _Rows:
       child: int64[R, P]; row: int64[R, P], the number of each child's own row.
       ending, within: int64[E], rows of nodes that are finished by the end of their frames only, and the least distance of these.
       too_many: whether there are more (children, symbol) pairs than are looked at; nothing else is then made.
-      least: int64[R, P], what a token of each child and the rest of its frame take, if it needs no more than the symbol allows.
+      least: int64[R, P], what a token of each child and the rest of its frame take, if it needs no more than the symbol allows;
+        `_FAR` where there is no child.
     """
 
     def __init__(self, c: CompiledConstraint) -> None:
@@ -88,12 +89,15 @@ class _Rows:
         self.ending = distinct(of_end)
         self.within = np.full(len(self.ending), _FAR)
         np.minimum.at(self.within, self.ending.searchsorted(of_end), c.distance[ends])
-        symbol = np.broadcast_to(np.arange(p), child.shape)
-        _, example, which = exampled((child * p + symbol).ravel())
-        self.least = _least(c, child.ravel()[example], c.symbol_need[symbol.ravel()[example]])[which].reshape(child.shape)
+        at = child.ravel().nonzero()[0]
+        pair, _, which = exampled(child.ravel()[at] * p + at % p)
+        self.least = np.full(child.shape, _FAR)
+        self.least.ravel()[at] = _least(c, pair // p, c.symbol_need[pair % p])[which]
 
     def same_slopes(self) -> bool:
         """Whether what a child's register is short of is in its symbol's cost."""
+        if not self.constraint.level_slope[:, 2].any():
+            return True
         own, paid = self.constraint.level_slope[self.child], self.constraint.symbol_slope[None]
         return bool(((self.child == 0) | (own[..., 2] == 0) | (own == paid).all(-1)).all())
 

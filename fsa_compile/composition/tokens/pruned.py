@@ -20,8 +20,7 @@ class Nodes(NamedTuple):
     """Trie nodes that a walk reads on from: those of the trie (`items.Trie`), and perhaps those of a cut behind them.
 
     Attributes:
-      first, children, token: as in `Trie`.
-      symbol: int64[*], as in `Trie`.
+      first, children, token, symbol: as in `Trie`, of shorter types where there is a cut: nodes are many.
     """
 
     first: np.ndarray
@@ -35,8 +34,8 @@ class CutTrie(NamedTuple):
 
     Attributes:
       roots: int64[R], entry * T + trie node, of the nodes of depth 1, ascending: they are the first ones.
-      node: int64[N], trie node of each node.
-      first, children, token: int64[N], as in `Trie`, `first` counted from the first node of the cut.
+      node: int32[N], trie node of each node.
+      first, children, token: int32[N], as in `Trie`, `first` counted from the first node of the cut.
     """
 
     roots: np.ndarray
@@ -48,12 +47,13 @@ class CutTrie(NamedTuple):
     def behind(self, nodes: Nodes) -> Nodes:
         """The nodes of the cut behind others."""
         size = len(nodes.first)
-        return Nodes(
-            np.concatenate([nodes.first, self.first + size]),
-            np.concatenate([nodes.children, self.children]),
-            np.concatenate([nodes.token, self.token]),
-            np.concatenate([nodes.symbol, nodes.symbol[self.node]]),
+        columns = (
+            (nodes.first, self.first + np.int32(size)),
+            (nodes.children, self.children),
+            (nodes.token, self.token),
+            (nodes.symbol, nodes.symbol.astype(np.int32)[self.node]),
         )
+        return Nodes(*(np.concatenate(pair, dtype=pair[1].dtype, casting="same_kind") for pair in columns))
 
     def root(self, key: np.ndarray) -> np.ndarray:
         """Node of every entry * T + trie node of depth 1, counted from the first node of the cut, -1 where no path begins."""
@@ -86,11 +86,11 @@ def cut_trie(tables: VocabularyTables, entry: np.ndarray, token: np.ndarray, dep
         marks = np.zeros((min(several, len(entries) - begin), len(nodes)), np.uint8)
         marks[row[some] - begin, column[node[some]]] = 1
         for here, (which, at, children, ends) in zip(found, reversed(list(_marked(marks, above, level)))):
-            here.append((entries[begin + which] * len(parent) + nodes[at], nodes[at], children, ends))
-    roots = np.concatenate([key for key, *_ in found[0]])
-    every, children, ends = (np.concatenate([part[i] for here in found for part in here]) for i in (1, 2, 3))
-    first = len(roots) + children.cumsum() - children
-    return CutTrie(roots, every, first, children, np.where(ends, tables.trie_token[every], -1))
+            roots = entries[begin + which] * len(parent) + nodes[at] if here is found[0] else node[:0]
+            here.append((roots, nodes[at].astype(np.int32), children.astype(np.int32), ends))
+    roots, every, children, ends = (np.concatenate(column) for column in zip(*(part for here in found for part in here)))
+    first = (len(roots) - children + children.cumsum(dtype=np.int32)).astype(np.int32, copy=False)
+    return CutTrie(roots, every, first, children, np.where(ends, tables.trie_token.astype(np.int32)[every], np.int32(-1)))
 
 
 def _paths_to(node: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[int]]:
