@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -101,6 +101,6 @@ class StackArcs:
     def without_tokens(self) -> StackArcs:
         """The same without what token sets are made of, which is most of it."""
         none = np.zeros(0, np.int64)
-        columns = dict.fromkeys(("owner", "token", "target", "count", "row_owner", "row_target", "row_set"), none)
-        links = dict.fromkeys(("link_run", "link_caller", "link_symbol", "link_count"), none)
-        return dataclasses.replace(self, **columns, **links, sets=[], leaves=[])
+        names = ("owner", "token", "target", "count", "row_owner", "row_target", "row_set")
+        columns: dict[str, Any] = dict.fromkeys((*names, "link_run", "link_caller", "link_symbol", "link_count"), none)
+        return dataclasses.replace(self, **columns, sets=[], leaves=[])

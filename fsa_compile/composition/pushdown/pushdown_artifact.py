@@ -254,7 +254,7 @@ class _Layout:
             arrays |= self._set_arrays(arrays, arcs)
         return self.out.constraint(
             self.tables,
-            rows=self.pool.stacked(in_pieces=True),
+            rows=self.pool.stored(),
             source=source,
             start=self.nodes.number[self.machine.start],
             extra=extra | self._names(),

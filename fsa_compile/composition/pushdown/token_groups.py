@@ -205,8 +205,8 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     if deterministic and len(arcs.link_run) > _MANY_LINKS:
         arcs = _joined_runs(arcs)
     single = (arcs.owner, arcs.token, arcs.target, arcs.count)
-    rows = (arcs.row_owner, arcs.row_target, arcs.row_set)
-    parts = joined_parts([parts_of(tables, single, rows, arcs.sets), *arcs.leaves])
+    large = (arcs.row_owner, arcs.row_target, arcs.row_set)
+    parts = joined_parts([parts_of(tables, single, large, arcs.sets), *arcs.leaves])
     paths = _paths(arcs, parts, deadline)
     first, nodes = firsts(parts.owner, arcs.num_owners), len(arcs.node_owner)
     size = first[paths.owner + 1] - first[paths.owner]
@@ -242,8 +242,8 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     offset = np.zeros(len(length) + 1, np.int64)
     length.cumsum(out=offset[1:])
     columns += [] if counts else [np.broadcast_to(np.int64(0), len(length))] * 2
-    names = ("hash", "size", "part", "node", "target", "push", "add", "set")
-    return Groups(**dict(zip(names, columns)), part_offset=offset, parts=parts, reduced=reduced, strings=paths.strings)
+    hashes, sizes, part, node, goal, push, add, final = columns
+    return Groups(node, goal, push, add, final, hashes, sizes, offset, part, parts, reduced, paths.strings)
 
 
 def _put_together(pieces: Iterator[tuple[np.ndarray, ...]], most: int, deadline: Deadline) -> list[np.ndarray]:

@@ -263,15 +263,20 @@ class RowPool:
             raise LimitError("max_rows", self._limits.max_rows, _DOING)
         raise LimitError("max_bytes", self._limits.max_bytes, _DOING)
 
-    def stacked(self, *, in_pieces: bool = False) -> np.ndarray | StoredRows:
-        """uint32[R, W]; in pieces where that is asked for, there are many and they take less room so."""
+    def stacked(self) -> np.ndarray:
+        """uint32[R, W]."""
         self._shared.keep()
+        return self._taken(np.array(self._at))
+
+    def stored(self) -> np.ndarray | StoredRows:
+        """The same in pieces, where there are many and they take less room so."""
         at = np.array(self._at)
-        if in_pieces and len(at) * self._bytes >= LEAST_BYTES:
+        if len(at) * self._bytes >= LEAST_BYTES:
+            self._shared.keep()
             stored = StoredRows.of(lambda some: self._taken(at[some]), (len(at), self.tables.num_words))
             if stored is not None and is_smaller(stored):
                 return stored
-        return self._taken(at)
+        return self.stacked()
 
     def _taken(self, at: np.ndarray) -> np.ndarray:
         """Rows at some places."""
