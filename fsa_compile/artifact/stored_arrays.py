@@ -24,6 +24,8 @@ _BLOCK = 1 << 12
 """Pieces that are compared together."""
 _SETS = 1 << 17
 """Token sets of nodes that are looked at together."""
+_LISTED = 1 << 14
+"""Token sets whose tokens are listed together."""
 _ROWS = 16
 """Rows that are cut together: so many stay in the cache."""
 MOST_TIMES = 1 << 10
@@ -340,8 +342,12 @@ def _lists(
     chosen = np.zeros(len(size), bool)
     chosen[lists] = True
     at = chosen[node].nonzero()[0]
-    of, token = sets.tokens(which[at].astype(np.int64))
-    key = list_of[node[at]][of] << 38 | token.astype(np.int64) << 16 | number[at][of]
+    pieces = [np.zeros(0, np.int64)]
+    for begin in range(0, len(at), _LISTED):
+        some = at[begin : begin + _LISTED]
+        of, token = sets.tokens(which[some].astype(np.int64))
+        pieces.append((list_of[node[some]] << 38 | number[some])[of] | token.astype(np.int64) << 16)
+    key = np.concatenate(pieces)
     key.sort()
     length = np.bincount(key >> 38, minlength=len(lists))
     listed = first[effects], size[effects]
