@@ -114,18 +114,11 @@ def compose_machine(
     tables = tables_for(vocabulary)
     if machine.sets is not None:
         _check_spelling(machine, tables, source)
-    made = with_contexts(
-        assemble_machine(
-            machine,
-            walk_machine(machine, tables, limits, deadline),  # which has no other name: its tokens are let go of on the way
-            tables,
-            source=source,
-            limits=limits,
-            deadline=deadline,
-            extra=extra or {},
-            stacks=stacks,
-        )
-    )
+    made = assemble_machine(  # the walk has no other name: its tokens are let go of on the way
+        machine, walk_machine(machine, tables, limits, deadline), tables, source=source, limits=limits, deadline=deadline,
+        extra=extra or {}, stacks=stacks,
+    )  # fmt: skip
+    made = with_contexts(made)
     stored = stored_arrays(made.rows, made.delta, LEAST_BYTES)
     return dataclasses.replace(made, **stored) if stored else made
 
