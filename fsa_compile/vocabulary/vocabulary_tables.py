@@ -22,9 +22,10 @@ import numpy as np
 from fsa_compile.arrays.integers import exampled
 from fsa_compile.arrays.ranges import gather_segments
 from fsa_compile.inputs.files import open_regular, replacing
+from fsa_compile.vocabulary.subtrees import Subtrees, levels, subtree_arrays
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
-_FORMAT = 1
+_FORMAT = 2
 _FEW = 2000
 """Bits of fewer tokens are added one by one."""
 
@@ -60,6 +61,7 @@ class VocabularyTables:
       run_offset: int32[G + 1]; symbol string g is runs `run_offset[g]:run_offset[g + 1]`.
       run_symbol, run_length: uint8[*] of each run.
       string_of: int32[V], symbol string of each token without its first byte; -1 for ids that are not text.
+      below_kinds, below_start, below_count, below_token: uint64[T], int32[T], int32[T], int32[*]; see `subtree_arrays`.
     """
 
     vocab_size: int
@@ -77,6 +79,10 @@ class VocabularyTables:
     run_symbol: np.ndarray
     run_length: np.ndarray
     string_of: np.ndarray
+    below_kinds: np.ndarray
+    below_start: np.ndarray
+    below_count: np.ndarray
+    below_token: np.ndarray
 
     @property
     def num_words(self) -> int:
@@ -123,6 +129,14 @@ class VocabularyTables:
     def trie_bytes(self) -> np.ndarray:
         """int64[256], number of trie nodes by their byte."""
         return np.bincount(self.trie_byte[1:], minlength=256)
+
+    @cached_property
+    def subtrees(self) -> Subtrees:
+        """What is below each node of the trie."""
+        begin, depth = self.below_start + (self.trie_token >= 0), levels(self.trie_first)
+        of_node = np.arange(len(depth), dtype=np.int32).repeat(np.diff(depth, prepend=0))
+        token = self.below_token.astype(np.int64)
+        return Subtrees(self.below_kinds, begin, begin + self.below_count, self.below_start, token, of_node)
 
     @cached_property
     def spells_every_byte(self) -> bool:
@@ -217,6 +231,7 @@ def build_tables(vocabulary: Vocabulary) -> VocabularyTables:
     data = np.frombuffer(b"".join(tokens), np.uint8)
     trie, (alias_offset, alias_token) = _build_trie(tokens, data, offset)
     run_offset, run_symbol, run_length, string_of = _symbol_strings(data, offset)
+    below = subtree_arrays(*trie)
     return VocabularyTables(
         vocab_size=len(tokens),
         fingerprint=vocabulary.fingerprint,
@@ -233,6 +248,10 @@ def build_tables(vocabulary: Vocabulary) -> VocabularyTables:
         run_symbol=run_symbol,
         run_length=run_length,
         string_of=string_of,
+        below_kinds=below[0],
+        below_start=below[1],
+        below_count=below[2],
+        below_token=below[3],
     )
 
 

@@ -18,10 +18,10 @@ from fsa_compile.composition.pushdown import least_fixpoint, set_unions, token_g
 from fsa_compile.composition.pushdown import pushdown_walk as stack_walk
 from fsa_compile.composition.pushdown.links import called_alike
 from fsa_compile.composition.tokens import row_pool
-from fsa_compile.composition.tokens.subtrees import kinds_read, subtrees_of
 from fsa_compile.errors import ConstraintError, LimitError, UnspellableError
 from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary import Vocabulary
+from fsa_compile.vocabulary.subtrees import kinds_read
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
 from models import small_tokenizer_path
 from tests.oracles.counting import mask_differences
@@ -373,7 +373,7 @@ def test_subtrees_of_the_trie_hold_the_tokens_below() -> None:
 
     v, _symbols = vocabulary([*_PARTS, *_WORDS, "    ", "   \n", "\t \n", "aé", "aéé", "a1", "aB"])
     tables = tables_for(v)
-    below = subtrees_of(tables)
+    below = tables.subtrees
     spelled = {0: b""}
     for node in range(len(tables.trie_first)):
         for child in range(tables.trie_first[node], tables.trie_first[node] + tables.trie_count[node]):

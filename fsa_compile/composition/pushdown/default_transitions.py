@@ -17,8 +17,8 @@ from fsa_compile.arrays.ranges import ranges, spread
 from fsa_compile.automata.pushdown import RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.composition.pushdown.items import Items
 from fsa_compile.composition.regular.trie_walk import with_aliases
-from fsa_compile.composition.tokens.subtrees import Subtrees, subtrees_of
 from fsa_compile.limits import Deadline
+from fsa_compile.vocabulary.subtrees import Subtrees
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "walking the vocabulary"
@@ -247,7 +247,7 @@ class _Lockstep:
 
     def _lose_below(self, owner: np.ndarray, node: np.ndarray) -> None:
         """All tokens below some trie nodes are lost to their owners."""
-        below = subtrees_of(self._tables)
+        below = self._tables.subtrees
         self._tops.append((owner, node))
         which, at = ranges(below.begin[node], below.end[node])
         self._lost.append((owner[which], below.token[at]))

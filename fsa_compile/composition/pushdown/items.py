@@ -9,10 +9,10 @@ import numpy as np
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.counter_classes import Registers
-from fsa_compile.composition.tokens.subtrees import kinds_read
 from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.memo import remember
+from fsa_compile.vocabulary.subtrees import kinds_read, levels
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 
@@ -20,8 +20,8 @@ class Trie(NamedTuple):
     """The vocabulary's trie with nodes for the end of the text and for special tokens, which have no byte.
 
     Attributes:
-      first, children: int64[T'], first child and number of children.
-      symbol: int64[T'], byte, or 256 + i for special token i; -1 for the end of the text and the root.
+      first, children: int64[T'] and int32[T'], first child and number of children.
+      symbol: int32[T'], byte, or 256 + i for special token i; -1 for the end of the text and the root.
       token: int64[T'], token that ends here, or -1.
       level: int64[L + 1], first node of every depth, from depth 1.
       end: node of the end of the text.
@@ -40,20 +40,16 @@ def trie_with(tables: VocabularyTables, specials: tuple[int, ...]) -> Trie:
     found = tables.memo.get(("trie", specials))
     if found is not None:
         return found
-    size, more = len(tables.trie_first), len(specials) + 1
-    none = np.zeros(more, np.int64)
-    level = [1]
-    while level[-1] < size:
-        level.append(int(tables.trie_first[level[-1]]))
-    symbol = np.concatenate([tables.trie_byte, [-1], 256 + np.arange(len(specials))])
+    none = np.zeros(len(specials) + 1, np.int64)
+    symbol = np.concatenate([tables.trie_byte, [-1], 256 + np.arange(len(specials))], dtype=np.int32, casting="same_kind")
     symbol[0] = -1
     trie = Trie(
         first=np.concatenate([tables.trie_first, none]),
-        children=np.concatenate([tables.trie_count, none]),
+        children=np.concatenate([tables.trie_count, none], dtype=np.int32, casting="same_kind"),
         symbol=symbol,
         token=np.concatenate([tables.trie_token, [-1], np.array(specials, np.int64)]),
-        level=np.array(level),
-        end=size,
+        level=np.array(levels(tables.trie_first)),
+        end=len(tables.trie_first),
     )
     return remember(tables, ("trie", specials), trie)
 

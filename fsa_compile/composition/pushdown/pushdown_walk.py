@@ -48,7 +48,6 @@ from fsa_compile.composition.pushdown.summaries import LeafProcedure, Summary, U
 from fsa_compile.composition.regular.trie_walk import with_aliases
 from fsa_compile.composition.tokens.class_walk import Entered, TokenSet
 from fsa_compile.composition.tokens.pruned import CutTrie, Nodes, cut_trie
-from fsa_compile.composition.tokens.subtrees import subtrees_of
 from fsa_compile.composition.tokens.token_sets import parts_of
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -120,7 +119,7 @@ class Walk:
         self.machine, self.tables, self.limits, self.deadline = machine, tables, limits, deadline
         self.most = most
         self.trie = trie_with(tables, machine.specials)
-        self.subtrees = subtrees_of(tables)
+        self.subtrees = tables.subtrees
         self.moves = Moves(machine)
         self.most_added = 1 + int(machine.entry_add.max(initial=0))
         self.registers = registers

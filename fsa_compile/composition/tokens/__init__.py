@@ -1,1 +1,1 @@
-"""The vocabulary's side of composition: classes, subtrees and sets of tokens."""
+"""The vocabulary's side of composition: classes and sets of tokens."""

@@ -68,7 +68,7 @@ def cut_trie(tables: VocabularyTables, entry: np.ndarray, token: np.ndarray, dep
 
     Args:
       entry, token: int64[n] each, no pair twice.
-      depth: int64[T], depth of every trie node.
+      depth: int32[T], depth of every trie node.
     """
     node_of, parent = _upwards(tables)
     node = node_of[token]

@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.ranges import segment_sizes, segment_starts
-from fsa_compile.vocabulary.memo import remember
-from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 
 def _kinds() -> np.ndarray:
@@ -35,10 +33,10 @@ class Subtrees(NamedTuple):
 
     Attributes:
       kinds: uint64[T], bits of the bytes that are read below.
-      begin, end: int64[T], the tokens that end below are `token[begin:end]`, not that of the node itself.
-      start: int64[T], the same with that of the node itself, which comes first.
+      begin, end: int32[T], the tokens that end below are `token[begin:end]`, not that of the node itself.
+      start: int32[T], the same with that of the node itself, which comes first.
       token: int64[*].
-      depth: int64[T], bytes read on the way to each node.
+      depth: int32[T], bytes read on the way to each node.
     """
 
     kinds: np.ndarray
@@ -72,31 +70,39 @@ def kinds_read(control: np.ndarray, symbol: np.ndarray, shape: tuple[int, int], 
     return out
 
 
-def subtrees_of(tables: VocabularyTables) -> Subtrees:
-    """The subtrees of a vocabulary's trie, remembered."""
-    found = tables.memo.get("subtrees")
-    if found is not None:
-        return found
-    first, size = tables.trie_first, len(tables.trie_first)
-    level = [1]
-    while level[-1] < size:
-        level.append(int(first[level[-1]]))
-    inner = (tables.trie_count > 0).nonzero()[0]
-    child, count = first[inner], tables.trie_count[inner]  # ascending
+def subtree_arrays(
+    first: np.ndarray, count: np.ndarray, byte: np.ndarray, token: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """What is below the nodes of a trie: `Subtrees.kinds`, `Subtrees.start`, how many tokens end below each node, and
+    `Subtrees.token`.
+
+    Args:
+      first, count, byte, token: int64[T] each, see `VocabularyTables`.
+    """
+    level = levels(first)
+    inner = (count > 0).nonzero()[0]
+    child, children = first[inner], count[inner]  # ascending
     of_level = list(zip(pairwise(level), pairwise(child.searchsorted(level).tolist())))
-    own = tables.trie_token >= 0
-    kinds, read, total = np.zeros(size, np.uint64), _BIT[tables.trie_byte], own.astype(np.int64)
+    own = token >= 0
+    kinds, read, below = np.zeros(len(first), np.uint64), _BIT[byte], np.zeros(len(first), np.int32)
     for (low, high), (at, to) in reversed(of_level):
         begin, above = child[at:to] - low, inner[at:to]
-        kinds[above] = below = np.bitwise_or.reduceat(read[low:high], begin)
-        read[above] |= below
-        total[above] += np.add.reduceat(total[low:high], begin)
-    start = total.cumsum() - total
+        kinds[above] = deeper = np.bitwise_or.reduceat(read[low:high], begin)
+        read[above] |= deeper
+        below[above] = np.add.reduceat(below[low:high] + own[low:high], begin)
+    total = below + own
+    start = total.cumsum(dtype=np.int32) - total
     behind = own[inner] - start[child]  # from where a node begins to where its children do, less the ends of tokens before those
     for (low, high), (at, to) in of_level:
-        start[low:high] += (start[inner[at:to]] + behind[at:to]).repeat(count[at:to])
-    token = np.zeros(np.count_nonzero(own), np.int64)
-    ends = own.nonzero()[0]
-    token[start[ends]] = tables.trie_token[ends]
-    depth = np.arange(len(level)).repeat(np.diff(level, prepend=0))
-    return remember(tables, "subtrees", Subtrees(kinds, start + own, start + total, start, token, depth))
+        start[low:high] += (start[inner[at:to]] + behind[at:to]).repeat(children[at:to])
+    ending = np.zeros(np.count_nonzero(own), np.int32)
+    ending[start[own]] = token[own]
+    return kinds, start, below, ending
+
+
+def levels(first: np.ndarray) -> list[int]:
+    """First node of every depth of a trie, from depth 1, and its number of nodes."""
+    out = [1]
+    while out[-1] < len(first):
+        out.append(int(first[out[-1]]))
+    return out
