@@ -48,7 +48,6 @@ from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.documents import Document, open_objects
 from fsa_compile.json_schema.formats import FORMATS, LENGTH_APART, REFUSED_FORMATS
 from fsa_compile.json_schema.keyword_types import check_keywords
-from fsa_compile.json_schema.patterns import listed_words, without_count
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, Values
 
@@ -319,6 +318,8 @@ class Keywords:
         assert low is not None
         named = "minLength" if high is None else "maxLength"
         if "pattern" in schema:
+            from fsa_compile.json_schema.patterns import listed_words, without_count  # what reads patterns is slow to load
+
             pattern = schema["pattern"]
             words = listed_words(pattern) if self._options.lists_patterns else None
             counted = None if words is not None else without_count(pattern)

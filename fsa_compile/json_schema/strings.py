@@ -25,11 +25,9 @@ from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.formats import UNDECIDED, decided_format_dfa, format_dfa
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Bounds, Controls
-from fsa_compile.json_schema.patterns import search_dfa
 from fsa_compile.json_schema.schema_options import Escapes, SchemaOptions
 from fsa_compile.json_schema.string_spelling import Speller, encoded
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.patterns.regex_automaton import build_automaton
 
 _IN_STRING = 1 << 8
 """Outcomes of the counted characters of a string are above this, so that they are not mistaken for outcomes of values."""
@@ -91,9 +89,12 @@ class Strings:
         try:
             if isinstance(atom, Spelled):
                 from fsa_compile.languages.group_syntax import parse_with_groups  # a schema of its own has no such patterns
+                from fsa_compile.patterns.regex_automaton import build_automaton
 
                 tree = parse_with_groups(atom.pattern, 0, self._limits)
                 return from_letters(build_automaton(tree, self._limits, Deadline(self._limits)))
+            from fsa_compile.json_schema.patterns import search_dfa  # what reads patterns is slow to load
+
             return search_dfa(atom.pattern, self._limits)
         except LimitError:
             raise

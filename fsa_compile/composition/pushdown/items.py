@@ -20,7 +20,7 @@ class Trie(NamedTuple):
     """The vocabulary's trie with nodes for the end of the text and for special tokens, which have no byte.
 
     Attributes:
-      first, children: int64[T'] and int32[T'], first child and number of children.
+      first, children: int32[T'], first child and number of children.
       symbol: int32[T'], byte, or 256 + i for special token i; -1 for the end of the text and the root.
       token: int64[T'], token that ends here, or -1.
       level: int64[L + 1], first node of every depth, from depth 1.
@@ -44,7 +44,7 @@ def trie_with(tables: VocabularyTables, specials: tuple[int, ...]) -> Trie:
     symbol = np.concatenate([tables.trie_byte, [-1], 256 + np.arange(len(specials))], dtype=np.int32, casting="same_kind")
     symbol[0] = -1
     trie = Trie(
-        first=np.concatenate([tables.trie_first, none]),
+        first=np.concatenate([tables.trie_first, none], dtype=np.int32, casting="same_kind"),
         children=np.concatenate([tables.trie_count, none], dtype=np.int32, casting="same_kind"),
         symbol=symbol,
         token=np.concatenate([tables.trie_token, [-1], np.array(specials, np.int64)]),
