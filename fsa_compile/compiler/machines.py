@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -106,8 +106,7 @@ def compile_machine(
     return next(made for representation in _REPRESENTATIONS if (made := representation(case)) is not None)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Case:
+class _Case(NamedTuple):
     """A machine on its way to a representation.
 
     Attributes:
@@ -135,7 +134,7 @@ class _Case:
             raise empty_after(request.source, filters.text)
         depth = request.max_depth if found.num_symbols else None
         filters = dataclasses.replace(filters, text=())
-        return dataclasses.replace(self, machine=found, request=dataclasses.replace(request, filters=filters, max_depth=depth))
+        return self._replace(machine=found, request=dataclasses.replace(request, filters=filters, max_depth=depth))
 
     def composed(self) -> CompiledConstraint:
         """The artifact of the machine as it is."""
@@ -219,7 +218,7 @@ def _behind_prefix(case: _Case, start: TextStart, spaced: bool, has_empty: bool)
 
 def _narrowed(case: _Case, passing: Language) -> _Case:
     filters = dataclasses.replace(case.request.filters, text=(passing,))
-    return dataclasses.replace(case, request=dataclasses.replace(case.request, filters=filters)).behind_text_filters()
+    return case._replace(request=dataclasses.replace(case.request, filters=filters)).behind_text_filters()
 
 
 def _empty(case: _Case) -> CompiledConstraint:

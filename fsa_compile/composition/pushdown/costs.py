@@ -28,10 +28,9 @@ Frames with a set of keys: see `guard_costs`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from itertools import chain, repeat
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -57,8 +56,7 @@ _Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
 _After: TypeAlias = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Costs:
+class Costs(NamedTuple):
     """Bounds; `UNREACHABLE` where there is no way to the end.
 
     Attributes:
@@ -85,7 +83,7 @@ class Costs:
         names = ("distance", "need", "symbol_cost", "symbol_need", "group_cost", "group_need")
         values = {name: getattr(self, name) for name in names}
         least = {name: np.minimum(some, bound) for name, some in values.items() if some.max(initial=0) > bound}
-        return dataclasses.replace(self, rests=self.rests.at_most(bound), **least)
+        return self._replace(rests=self.rests.at_most(bound), **least)
 
 
 class _Places:

@@ -13,7 +13,7 @@ iterations and comes to such a control again within `rest(n) - rest(n + k)` toke
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,7 @@ STRIDE = 128
 """Most iterations that are reckoned to begin at once."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Rests:
+class Rests(NamedTuple):
     """`rest(n)` of every kind of frame.
 
     Attributes:
@@ -60,8 +59,7 @@ class Rests:
 
     def at_most(self, bound: int) -> Rests:
         """The same with no rest of one step above the bound."""
-        return dataclasses.replace(
-            self,
+        return self._replace(
             tokens=np.minimum(self.tokens, bound),
             largest=np.minimum(self.largest, bound),
             window=np.minimum(self.window, bound),

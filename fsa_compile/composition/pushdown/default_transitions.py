@@ -7,8 +7,8 @@ sets of a derived control are those of its base, without the tokens that were fo
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,7 @@ _GUESSES = 4
 _NONE = np.zeros(0, np.int64)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Derived:
+class Derived(NamedTuple):
     """Controls with a base. Arrays by pairs are sorted by control.
 
     Attributes:
@@ -71,7 +70,7 @@ def derived_controls(machine: ByteMachine, tables: VocabularyTables, deadline: D
     moves = _Moves(machine)
     node, base, wide = _pairs(machine, moves, tables)
     found = _Lockstep(machine, moves, tables, deadline).followed(node, base) if len(node) else NONE_DERIVED
-    return dataclasses.replace(found, wide=wide)
+    return found._replace(wide=wide)
 
 
 class _Moves:

@@ -28,8 +28,7 @@ _BLOCK = 1 << 18
 PushString: TypeAlias = tuple[tuple[int, int], ...]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class GroupSets:
+class GroupSets(NamedTuple):
     """The sets of keys in the effects of token sets; see `guarded_groups`.
 
     Attributes:

@@ -11,7 +11,6 @@ walked
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -38,8 +37,7 @@ _FEW_ENTERED = 5_000
 """With fewer tokens below all arcs into entries, as those of a number, joining them costs less than walking strings."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TokenArcs:
+class TokenArcs(NamedTuple):
     """Outgoing tokens of every state, as single tokens and as bit rows; all parts of one state are disjoint.
 
     Attributes:

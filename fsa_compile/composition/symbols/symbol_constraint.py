@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -40,8 +38,7 @@ def compile_with_symbols(
     special = np.array([isinstance(symbol, SpecialToken) for symbol in symbols.symbols])
     read = special[symbols.symbol]
     token = np.array([ids.get(symbol, -1) for symbol in symbols.symbols], np.int64)[symbols.symbol[read]]
-    arcs = dataclasses.replace(
-        arcs,
+    arcs = arcs._replace(
         state=np.concatenate([arcs.state, symbols.source[read]]),
         token=np.concatenate([arcs.token, token]),
         target=np.concatenate([arcs.target, symbols.target[read]]),

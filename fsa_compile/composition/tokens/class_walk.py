@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,8 +65,7 @@ class TokenSet:
     tokens: np.ndarray | None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Entered:
+class Entered(NamedTuple):
     """Tokens over the arcs into entries, disjoint parts of each origin's tokens.
 
     Attributes:
