@@ -26,8 +26,6 @@ from fsa_compile.limits import check_time
 Universe: TypeAlias = Literal["digits", "plain", "all"]
 UNDECIDED = 2
 """What a condition says of a number where the spelling is beyond it."""
-_CHARACTERS = sorted("+-.0123456789Ee")
-_CODES = [ord(character) for character in _CHARACTERS]
 _DIGITS = "0123456789"
 
 
@@ -46,9 +44,15 @@ def is_number(value: Any) -> bool:
 
 
 class Condition(Protocol):
-    """A condition as an automaton over the characters of a number; states are hashable."""
+    """A condition as an automaton over the characters of a number; states are hashable.
+
+    Attributes:
+      start: the first state.
+      digits: those from "2" on that it may tell from the digit before them, and perhaps other characters.
+    """
 
     start: Any
+    digits: str
 
     def step(self, state: Any, character: str) -> Any:
         """The state after one character."""
@@ -72,7 +76,7 @@ def _decimal_digits(value: Fraction) -> tuple[str, str]:
 class Sign:
     """The sign of a number in any spelling: -1, 0 or 1. A state is (sign, a digit of the mantissa is not 0, in the exponent)."""
 
-    start = (1, 0, 0)
+    start, digits = (1, 0, 0), ""
 
     def step(self, state: Any, character: str) -> Any:
         sign, magnitude, exponent = state
@@ -106,6 +110,7 @@ class Compare:
         leading = len(digits) - len(digits.lstrip("0"))
         self._exponent = len(self._whole) - 1 - leading
         self._digits = str(abs(self._exponent)) if self._exponent else ""
+        self.digits = "".join(digit + chr(ord(digit) + 1) for digit in {*digits, *self._digits})
 
     def step(self, state: Any, character: str) -> Any:
         if len(state) == 5 and isinstance(state[1], str):
@@ -206,7 +211,7 @@ class MultipleOf:
     Source: B. Alexeev, "Minimal DFA for testing divisibility", 2004.
     """
 
-    _BEYOND = -2
+    _BEYOND, digits = -2, _DIGITS
 
     def __init__(self, divisor: Fraction, max_modulus: int, where: str) -> None:
         whole, part = _decimal_digits(divisor)
@@ -261,7 +266,7 @@ class Integer:
     States: 0 before the point, 1 behind it, 2 with a fraction that is not 0; 3 in the exponent of an integer, 4 in another one.
     """
 
-    start = 0
+    start, digits = 0, ""
 
     def step(self, state: int, character: str) -> int:
         if character in "eE":
@@ -279,7 +284,7 @@ class Integer:
 class Written:
     """Whether the number's text is one that an automaton of texts accepts."""
 
-    start = 0
+    start, digits = 0, _DIGITS
 
     def __init__(self, dfa: TextDfa) -> None:
         self._dfa = dfa
@@ -321,27 +326,36 @@ def _spelled(state: str, character: str, universe: Universe) -> str | None:
     return "g" if state == "e" and character in "+-" else None
 
 
+def _alike(conditions: Sequence[Condition]) -> tuple[tuple[str, str], ...]:
+    """(first, last) of the runs of characters that the number syntax and all conditions take alike, ascending."""
+    first = sorted({"0", "1"}.union(*(condition.digits for condition in conditions)).intersection(_DIGITS))
+    last = [chr(ord(digit) - 1) for digit in first[1:]] + ["9"]
+    return tuple(sorted([*zip("+-.Ee", "+-.Ee"), *zip(first, last)]))
+
+
 @functools.cache
-def _following(state: str, universe: Universe) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The places among `_CHARACTERS` of those that a number goes on with, and the states of the number syntax behind them."""
-    after = [_spelled(state, character, universe) for character in _CHARACTERS]
+def _following(
+    state: str, universe: Universe, runs: tuple[tuple[str, str], ...]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Places of the runs of characters that a number goes on with, and the states of the number syntax behind them."""
+    after = [_spelled(state, first, universe) for first, _ in runs]
     return tuple(i for i, spelled in enumerate(after) if spelled), tuple(spelled for spelled in after if spelled)
 
 
 class _Run:
     """A condition whose states have numbers and are worked out once; the joint states of conditions are far more than theirs."""
 
-    def __init__(self, condition: Condition) -> None:
-        self._condition, self._states = condition, [condition.start]
+    def __init__(self, condition: Condition, characters: list[str]) -> None:
+        self._condition, self._states, self._characters = condition, [condition.start], characters
         self._number, self._says = {condition.start: 0}, dict[int, int]()
         self._after: dict[tuple[int, tuple[int, ...]], list[int]] = {}
 
     def steps(self, state: int, places: tuple[int, ...]) -> list[int]:
-        """The states after each of some of `_CHARACTERS`."""
+        """The states after each of some of the characters."""
         found = self._after.get((state, places))
         if found is None:
             here, step = self._states[state], self._condition.step
-            found = self._after[state, places] = [self._numbered(step(here, _CHARACTERS[place])) for place in places]
+            found = self._after[state, places] = [self._numbered(step(here, self._characters[place])) for place in places]
         return found
 
     def _numbered(self, state: Any) -> int:
@@ -373,7 +387,9 @@ def number_dfa(
       label: label of a number, from what each condition says.
       where: JSON pointer for the message.
     """
-    runs, label = [_Run(condition) for condition in conditions], functools.cache(label)
+    alike, label = _alike(conditions), functools.cache(label)
+    runs = [_Run(condition, [first for first, _ in alike]) for condition in conditions]
+    codes = [(ord(first), ord(last)) for first, last in alike]
     start: tuple[Any, ...] = ("s", *(0 for _ in runs))
     number = Numbers([start])
     rows, labels = [], []
@@ -382,9 +398,9 @@ def number_dfa(
         ends = joint[0] in "zifx"
         labels.append(label(tuple([run.says(q) for run, q in zip(runs, joint[1:])])) if ends else 0)
         row = []
-        places, spelled = _following(joint[0], universe)
+        places, spelled = _following(joint[0], universe, alike)
         for place, after in zip(places, zip(spelled, *[run.steps(q, places) for run, q in zip(runs, joint[1:])])):
-            row.append((_CODES[place], _CODES[place], number[after]))
+            row.append((*codes[place], number[after]))
         if len(number) > max_states:
             fix = "Use fewer conditions on one number, or raise SchemaOptions.max_product."
             raise LimitError("max_product", max_states, f"Combining the number conditions at {where}", fix=fix)
