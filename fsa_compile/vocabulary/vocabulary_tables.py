@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fsa_compile.arrays.integers import exampled
+from fsa_compile.arrays.integers import exampled, firsts
 from fsa_compile.arrays.ranges import gather_segments
 from fsa_compile.inputs.files import open_regular, replacing
 from fsa_compile.vocabulary.subtrees import Subtrees, levels, subtree_arrays
@@ -105,7 +105,14 @@ class VocabularyTables:
     @cached_property
     def weight(self) -> np.ndarray:
         """int64[256], number of tokens by first byte."""
-        return np.bincount(self.first_byte[self.first_byte >= 0], minlength=256)
+        return np.diff(self.by_first_byte[1])
+
+    @cached_property
+    def by_first_byte(self) -> tuple[np.ndarray, np.ndarray]:
+        """(tokens by their first byte, int64[*]; where those of each byte begin, int64[257])."""
+        text = self.length.nonzero()[0]
+        byte = self.first_byte[text]
+        return text[byte.argsort(kind="stable")], firsts(byte, 256)
 
     @cached_property
     def root_child(self) -> np.ndarray:
@@ -143,15 +150,6 @@ class VocabularyTables:
         """Whether each of the 256 bytes is a token, so that every byte string can be spelled."""
         nodes = self.root_child[self.root_child > 0]
         return len(nodes) == 256 and bool((self.trie_token[nodes] >= 0).all())
-
-    @cached_property
-    def starts_with(self) -> np.ndarray:
-        """uint32[256, W], tokens by first byte."""
-        text = np.flatnonzero(self.first_byte >= 0)
-        word, bit = self._word_and_bit
-        rows = np.zeros((256, self.num_words), np.uint32)
-        np.add.at(rows.reshape(-1), self.first_byte[text].astype(np.int64) * self.num_words + word[text], bit[text])
-        return rows
 
     @cached_property
     def byte_hash(self) -> np.ndarray:

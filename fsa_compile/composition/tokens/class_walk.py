@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, equal_rows, exampled, numbered, order_of
-from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts
+from fsa_compile.arrays.ranges import indices, ranges, segment_sizes, segment_starts
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.composition.tokens.token_classes import (
     TokenClasses,
@@ -426,8 +426,9 @@ def _starting_row(tables: VocabularyTables, member: np.ndarray) -> np.ndarray:
     key = ("starting", member.tobytes())
     row = tables.set_memo.get(key)
     if row is None:
-        chosen = np.flatnonzero(member & (tables.weight > 0))
-        row = remember_set(tables, key, np.bitwise_or.reduce(tables.starts_with[chosen], axis=0))
+        token, begin = tables.by_first_byte
+        chosen = member.nonzero()[0]
+        row = remember_set(tables, key, tables.pack(token[indices(begin[chosen], begin[chosen + 1])]))
     return row
 
 
