@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fsa_compile.automata.acyclic import checked_texts, choices_dfa
 from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.automata.external import Alphabet, acceptor_dfa, read_automaton
 from fsa_compile.errors import ConstraintError, shown
 from fsa_compile.inputs.guard import guarded
-from fsa_compile.languages.group_syntax import ExtensionGroups
 from fsa_compile.languages.language import DEFAULT_LIMITS, Extension, Language
 from fsa_compile.languages.pattern_language import PatternLanguage
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.python_syntax import parse
+
+if TYPE_CHECKING:
+    from fsa_compile.automata.external import Alphabet
 
 
 @guarded
@@ -43,6 +43,8 @@ def regex(
         return PatternLanguage(parse(pattern, flags, limits), pattern, int(flags), limits)
     if not isinstance(extensions, Mapping | None):
         raise ConstraintError(f"extensions is {shown(extensions)}", fix="Give languages by the names of their groups.")
+    from fsa_compile.languages.group_syntax import ExtensionGroups  # most patterns have no groups, which load many modules
+
     groups = ExtensionGroups(extensions or {})
     tree = parse(pattern, flags, limits, groups)
     return groups.language(tree, pattern, int(flags)) or PatternLanguage(tree, pattern, int(flags), limits, groups)
@@ -58,6 +60,8 @@ def choices(strings: Iterable[str]) -> Language:
     Raises:
       ConstraintError: an entry is not a str, or holds a surrogate.
     """
+    from fsa_compile.automata.acyclic import checked_texts  # patterns do without
+
     return _Choices(checked_texts(strings))
 
 
@@ -73,6 +77,8 @@ def acceptor(automaton: Any, alphabet: Alphabet = "bytes") -> Language:
     Raises:
       ConstraintError: it is no automaton, or has a label that is no symbol.
     """
+    from fsa_compile.automata.external import read_automaton  # patterns do without
+
     return _Acceptor(read_automaton(automaton, alphabet), alphabet, type(automaton).__name__)
 
 
@@ -83,6 +89,8 @@ class _Choices(Language):
         self.description = f"choices of {len(texts):,}: {shown}{', …' if len(texts) > 5 else ''}"
 
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        from fsa_compile.automata.acyclic import choices_dfa
+
         return choices_dfa(self._texts, limits, deadline) if self._texts else None
 
     def _why_empty(self) -> str:
@@ -99,6 +107,8 @@ class _Acceptor(Language):
         return self._alphabet == "bytes"
 
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
+        from fsa_compile.automata.external import acceptor_dfa
+
         return acceptor_dfa(self._machine, self._alphabet, limits, deadline)
 
     def _why_empty(self) -> str:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.counting.counted_loops import LARGE, build_frames
-from fsa_compile.patterns.counting.counted_pushdown import spell
-from fsa_compile.patterns.counting.counter_subsets import Conflict, Controls
 from fsa_compile.patterns.glushkov import ConditionFound
 from fsa_compile.patterns.regex_tree import Node
 
@@ -40,6 +38,9 @@ def counted_machine(tree: Node, limits: CompileLimits, deadline: Deadline, *, la
             continue
         if frames is None or not frames[-1].positions.first:  # nothing to count, or no text at all
             return None
+        from fsa_compile.patterns.counting.counted_pushdown import spell  # most patterns do without
+        from fsa_compile.patterns.counting.counter_subsets import Conflict, Controls
+
         try:
             return spell(Controls(frames, limits, deadline), limits)
         except Conflict as conflict:
