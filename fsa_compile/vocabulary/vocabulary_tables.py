@@ -105,13 +105,13 @@ class VocabularyTables:
     @cached_property
     def weight(self) -> np.ndarray:
         """int64[256], number of tokens by first byte."""
-        return np.diff(self.by_first_byte[1])
+        return np.bincount(self.first_byte[self.first_byte >= 0], minlength=256)
 
     @cached_property
     def by_first_byte(self) -> tuple[np.ndarray, np.ndarray]:
         """(tokens by their first byte, int64[*]; where those of each byte begin, int64[257])."""
         text = self.length.nonzero()[0]
-        byte = self.first_byte[text]
+        byte = self.first_byte[text].astype(np.uint8)
         return text[byte.argsort(kind="stable")], firsts(byte, 256)
 
     @cached_property
@@ -159,8 +159,7 @@ class VocabularyTables:
     @cached_property
     def token_hash(self) -> np.ndarray:
         """uint64[V], hash of each one-token set."""
-        token = np.arange(self.vocab_size)
-        return self.byte_hash[token >> 3] << (token & 7).astype(np.uint64)
+        return (self.byte_hash[:, None] << np.arange(8, dtype=np.uint64)).ravel()[: self.vocab_size]
 
     @cached_property
     def numbers(self) -> np.ndarray:
@@ -176,8 +175,8 @@ class VocabularyTables:
 
     @cached_property
     def _word_and_bit(self) -> tuple[np.ndarray, np.ndarray]:
-        token = np.arange(self.vocab_size)
-        return token >> 5, np.uint32(1) << (token & 31).astype(np.uint32)
+        bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+        return np.arange(self.num_words).repeat(32), np.tile(bits, self.num_words)
 
     def pack(self, tokens: np.ndarray) -> np.ndarray:
         """Bit row uint32[W] of distinct tokens."""
