@@ -15,7 +15,6 @@ from fsa_compile.artifact.arrays import ARRAYS
 from fsa_compile.composition import compose
 from fsa_compile.composition.pushdown import pushdown_artifact, return_nodes, token_groups
 from fsa_compile.composition.tokens import pruned
-from fsa_compile.composition.tokens.subtrees import subtrees_of
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
 
 _PROGRAMS = r"""
@@ -108,7 +107,7 @@ def test_cut_tries(marks, monkeypatch):
     for size in (0, 1, 7, 40, 300):
         pairs = {(int(e) * 3, int(t)) for e, t in zip(rng.integers(0, 5, size), rng.integers(0, tables.vocab_size, size)) if int(t) in node_of}
         entry, token = np.array(sorted(pairs), np.int64).reshape(-1, 2).T
-        cut = pruned.cut_trie(tables, entry, token, subtrees_of(tables).depth)
+        cut = pruned.cut_trie(tables, entry, token, tables.subtrees.depth)
         wanted = set()
         for e, t in pairs:
             node = node_of[t]
