@@ -77,7 +77,10 @@ def find_conflict(tables: FrameTables, builder: FrameBuilder, stacks: int) -> Co
 
 
 def find_unfinished(builder: FrameBuilder) -> Conflict | None:
-    """What one stack cannot decide in as much as a limit has left of a build: mostly why it has grown that far."""
+    """What one stack cannot decide in as much as a limit has left of a build: mostly why it has grown that far.
+
+    Nothing is trimmed then, so conditions of terminals may have left a reading that leads nowhere.
+    """
     tables = builder.tables()
     crowded = _crowded(tables)
     try:

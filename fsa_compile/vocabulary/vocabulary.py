@@ -21,8 +21,11 @@ from numpy.typing import NDArray
 from fsa_compile.artifact import known_vocabularies
 from fsa_compile.errors import TokenizerError, named_fields, shown
 
-MAX_TOKENS, MOST_IDS = 1 << 22, 1 << 24
+MAX_TOKENS = 1 << 22
 """Most ids a vocabulary may have: sixteen times the largest published ones, small enough to allocate."""
+
+MOST_IDS = 1 << 24
+"""Most ids that are decoded at once."""
 
 MAX_TOKEN_BYTES = 1 << 16
 """Most bytes one token may write."""

@@ -175,6 +175,18 @@ RIGHT: tuple[GrammarCase, ...] = (
         ("f", "f(", "f(a b)", "f('x'y')", "f('''a'''')", "f(,)", "f() /* c", "f(1=2)", 'f("x\ny")'),
     ),
     GrammarCase(
+        "strings of Python: lazy, with conditions on what follows and precedes",
+        "lark",
+        r"""
+        start: (STRING | NAME | LIST)+
+        STRING: /([ubf]?r?|r[ubf])("(?!"").*?(?<!\\)(\\\\)*?"|'(?!'').*?(?<!\\)(\\\\)*?')/i
+        LIST: /<.*?>(?:;*|,x)+/
+        NAME: /[a-z]+/
+        """,
+        ('""', "''", 'rb"a"', '"\\""', '"\\\\"x', "u'a\\'b'", 'x"y"', "''\"\"", "<>;;x", "<a>"),
+        ('"""', "'''", '"\\"', '"\\\\""', '"a\nb"', "<a", "<>,x", '"a" "b"', ""),
+    ),
+    GrammarCase(
         "lines of settings, line ends mean something",
         "lark",
         r"""
