@@ -79,18 +79,18 @@ print(f"the model's own probability of the form, by the weights: {share:.0%}")
 def settled(axes, out, row=0, width=24):
     """One canvas, a cell per position: its token, coloured by the step in which it was settled."""
     words = tokenizer.vocabulary
-    axes.imshow(out.settled[row : row + 1, :width], aspect="auto", vmin=0, vmax=15)
+    axes.imshow(out.settled[row : row + 1, :width], aspect="auto", vmin=0, vmax=31)
     for at, token in enumerate(out.tokens[row, :width].tolist()):
         label = "end" if token in words.stop_ids else words.decode([token])
-        colour = "white" if out.settled[row, at] > 7 else "black"
+        colour = "white" if out.settled[row, at] > 15 else "black"
         axes.text(at, 0, label, ha="center", va="center", rotation=90, fontsize=9, color=colour)
     axes.set_yticks([])
 
 
-surest = given | {"steps": 8, "left_to_right": False}
+surest = given | {"left_to_right": False}
 figure, axes = plt.subplots(2, 1, figsize=(10, 3.2), layout="constrained")
 for ax, name, own in zip(axes, ("without a constraint", "inside the pattern"), (None, tables)):
-    settled(ax, canvas.denoise(denoiser, prompts[:1], own, **surest))
+    settled(ax, canvas.denoise(denoiser, prompts, own, **surest))
     ax.set_title(name, loc="left", fontsize=10)
 axes[1].set_xlabel("position (24 of 32)")
 plt.show()

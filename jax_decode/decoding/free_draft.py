@@ -21,7 +21,7 @@ from jax_decode.decoding.generate import read_key_words, read_way
 from jax_decode.decoding.loop import prefill
 from jax_decode.decoding.origin import Origin
 from jax_decode.decoding.programs import to_host
-from jax_decode.decoding.requests import Asked, Request, read_positive, read_request
+from jax_decode.decoding.requests import Asked, Request, read_positive, read_request, slots
 from jax_decode.decoding.result import Generation, Written, collect
 from jax_decode.errors import DecodeError, named_arguments
 from jax_decode.kernels.placement import on_automatic_axes
@@ -117,7 +117,7 @@ def _with_room(decoder: Any, request: Request, more: int) -> Request:
     if most is not None and needed > most:
         what = f"prompt, draft, bridge and answer may take {needed} positions, the model has {most}"
         raise DecodeError(what, fix="Lower max_draft_tokens or max_new_tokens.")
-    return dataclasses.replace(request, cache_length=length if most is None else min(length, most))
+    return dataclasses.replace(request, cache_length=slots(decoder, inputs.bucket(length)))
 
 
 class _Growing(NamedTuple):

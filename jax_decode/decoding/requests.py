@@ -68,7 +68,7 @@ class Request:
       stop_ids: int32[P, E], padded with -1.
       depths: int32[P], most stack cells.
       steps: the largest limit, in buckets.
-      cache_length: slots of the cache, in buckets.
+      cache_length: slots of the cache, the bucket of prompt and limit together.
       vocab_size: columns of the model's logits.
       fingerprint: of the vocabulary, "" where it is not known.
     """
@@ -223,9 +223,9 @@ def _first_rows(tables: ConstraintTables | None, numbers: Numbers, *, steps: int
 
 
 def _cache_length(decoder: Any, given: inputs.Prompts, limits: Any, steps: int) -> int:
-    """Slots of the cache: the buckets' sum, but never more than the decoder can serve."""
+    """Slots of the cache, in buckets too: the turns of a chat then share programs. Never more than the decoder can serve."""
     check_positions(decoder, given, limits, "model")
-    return slots(decoder, given.tokens.shape[1] + steps)
+    return slots(decoder, inputs.bucket(given.tokens.shape[1] + steps))
 
 
 def slots(decoder: Any, length: int) -> int:
