@@ -21,7 +21,7 @@ import numpy as np
 from fsa_compile.artifact.arrays import ARRAYS, SCALARS, SET_ARRAYS, ConstraintArrays
 from fsa_compile.artifact.bit_columns import column_bits, packed, packed_size, unpacked
 from fsa_compile.artifact.canonical_part import NAMES, CanonicalPart
-from fsa_compile.artifact.stored_arrays import KINDS, LEAST_BYTES, StoredArray, of_parts, stored_arrays
+from fsa_compile.artifact.stored_arrays import KINDS, LEAST_BYTES, LEAST_IN_PARTS, StoredArray, of_parts, stored_arrays
 from fsa_compile.errors import ArtifactError
 from fsa_compile.inputs.files import open_regular, replacing
 
@@ -45,8 +45,6 @@ VERSIONS = (PLAIN_VERSION, KEYS_VERSION, FORMAT_VERSION, CONTEXT_VERSION, TEMPER
 _LARGE = (STORED_VERSION, BITS_VERSION)
 _MOST_WIDENED = 64
 """Arrays kept as bits are together at most so many times as large as their file, so that no small file fills the memory."""
-_LEAST_IN_PARTS = 1 << 17
-"""Smaller arrays are written as they are, and so are the files of small vocabularies."""
 _MAX_HEADER = 64 << 20
 _MOST_MEMBERS = 4 * len(ARRAYS)
 _MAX_NPY_HEADER = 1_024
@@ -101,7 +99,7 @@ def write(constraint: ConstraintArrays, path: Path, *, key: str | None = None) -
     names = [name for name in ARRAYS if name in held]
     shapes = {n: [str(getattr(constraint, n).dtype), list(getattr(constraint, n).shape)] for n in names}
     header = header_fields(constraint) | {"arrays": shapes} | ({} if key is None else {"key": key})
-    members, in_parts = dict[str, np.ndarray](), stored_arrays(constraint.rows, constraint.delta, _LEAST_IN_PARTS)
+    members, in_parts = dict[str, np.ndarray](), stored_arrays(constraint.rows, constraint.delta, LEAST_IN_PARTS)
     for name in names:
         array = in_parts.get(name, getattr(constraint, name))
         if isinstance(array, StoredArray):
@@ -245,7 +243,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             if name in KINDS and header["format_version"] in _LARGE and f"{name}.npy" not in infos:
                 parts = {part: member(f"{name}.{part}", *how) for part, how in KINDS[name].PARTS.items()}
                 array = of_parts(name, parts, _shape(promised, kind, bad), arrays, _need(bad))
-                is_small = name in ("rows", "delta") and array.size * array.dtype.itemsize < LEAST_BYTES
+                is_small = name == "delta" and array.size * array.dtype.itemsize < LEAST_BYTES
                 arrays[name] = np.asarray(array) if is_small else array
             elif name in held:
                 arrays[name] = member(name, *kind)

@@ -14,6 +14,7 @@ import numpy as np
 from fsa_compile.artifact.arrays import MAX_REGISTER, NO_TEMPERATURE, UNREACHABLE, ConstraintArrays
 from fsa_compile.artifact.bitmask import BitmaskWalk, token_id, whole_limit, words_of, write_row
 from fsa_compile.artifact.configurations import Cell, Configuration, Effect, Position, Source
+from fsa_compile.artifact.row_pieces import PIECE
 from fsa_compile.artifact.step_memo import Mask, mask_from, memo_of
 from fsa_compile.errors import ArtifactError, BudgetError, ConstraintError, listed, named_fields, shown
 
@@ -362,7 +363,9 @@ class HostWalk(BitmaskWalk):
         m, word, bit = self._memo, token >> 5, token & 31
         lo, hi = m.group_offset[node], m.group_offset[node + 1]
         for g in range(lo, hi) if hi - lo <= _MANY_GROUPS else self._holding(lo, hi, word, bit):
-            if m.rows[m.group_row[g], word] >> bit & 1:
+            row = m.group_row[g]
+            found = m.rows[row, word] if m.row_index is None else m.rows[m.row_index[row, word // PIECE], word % PIECE]
+            if found >> bit & 1:
                 return m.group_next[g], m.group_push[g], m.group_add[g], m.group_set[g]
         begin = m.arc_begin[node]
         end = begin + m.arc_offset[node + 1] - m.arc_offset[node]
@@ -405,7 +408,9 @@ class HostWalk(BitmaskWalk):
         m, word, bit = self._memo, token >> 5, token & 31
         lo, hi = m.group_offset[node], m.group_offset[node + 1]
         for g in range(lo, hi) if hi - lo <= _MANY_GROUPS else self._holding(lo, hi, word, bit):
-            if m.rows[m.group_row[g], word] >> bit & 1:
+            row = m.group_row[g]
+            found = m.rows[row, word] if m.row_index is None else m.rows[m.row_index[row, word // PIECE], word % PIECE]
+            if found >> bit & 1:
                 yield Effect(m.group_next[g], m.group_push[g], m.group_add[g], m.group_set[g])
 
     def _narrow(self, node: int, token: int) -> Iterator[Effect]:

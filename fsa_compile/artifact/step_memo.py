@@ -16,7 +16,7 @@ import numpy as np
 from fsa_compile.artifact.arrays import ConstraintArrays
 from fsa_compile.artifact.bitmask import words_of
 from fsa_compile.artifact.guards import Guard
-from fsa_compile.artifact.stored_arrays import PIECE, StoredChildren, StoredEffects, StoredRows, StoredTokens
+from fsa_compile.artifact.stored_arrays import StoredChildren, StoredEffects, StoredRows, StoredTokens
 
 MOST_BYTES = 256 << 20
 """Masks of all constraints together that are kept, beside those that are rows of a constraint."""
@@ -44,6 +44,7 @@ class Memo:
       keys, guards: the sets of keys and the guards as Python numbers.
       firsts: the first position of walks, by their limit of depth.
       positions: all that are kept, under their configurations and their walk's limit of depth.
+      rows, row_index: words of rows; of rows in pieces, the pieces and their numbers by row, else None.
       arc_begin, arc_token: where the arcs of every node begin in `arc_token`.
       has_registers: whether any effect changes a register, or any node depends on one.
     """
@@ -51,7 +52,9 @@ class Memo:
     def __init__(self, c: ConstraintArrays) -> None:
         for name in _INTEGERS:
             setattr(self, name, _view(getattr(c, name)))
-        self.rows: Any = _RowsView(c.rows) if isinstance(c.rows, StoredRows) else _view(c.rows)
+        parts: Any = c.rows.parts if isinstance(c.rows, StoredRows) else None
+        self.rows: Any = _view(parts["piece"] if parts else c.rows)
+        self.row_index: Any = _view(parts["index"]) if parts else None
         self.delta: Any = _ChildrenView(c.delta) if isinstance(c.delta, StoredChildren) else _view(c.delta)
         tokens, effects = c.arc_token, c.arc_effect
         self._first: Any = None
@@ -106,18 +109,17 @@ class Memo:
         key = None if arcs else (tuple(rows), accepting)
         if key is not None and (known := self._of_rows.get(key)) is not None:
             return known
-        shared = len(rows) == 1 and not arcs and not accepting
-        if shared:
-            words = c.rows[rows[0]]
-        else:
-            words = c.rows[rows[0]].copy() if rows else np.zeros(c.rows.shape[1], np.uint32)
+        is_row, is_new = len(rows) == 1 and not arcs and not accepting, isinstance(c.rows, StoredRows)
+        words = c.rows[rows[0]] if rows else np.zeros(c.rows.shape[1], np.uint32)
+        if not is_row:
+            words = words if is_new else words.copy()
             for row in rows[1:]:
                 words |= c.rows[row]
             if arcs:
                 add_tokens(words, arcs[0] if len(arcs) == 1 else np.concatenate(arcs))
             if accepting:
                 words |= self._stops
-        if not shared or isinstance(c.rows, StoredRows):
+        if is_new or not is_row:
             self._bytes += words.nbytes
             _KEPT.bytes += words.nbytes
         mask = mask_from(words, c.vocab_size)
@@ -204,18 +206,6 @@ def add_tokens(words: np.ndarray, tokens: np.ndarray) -> None:
 _SCALARS = 6
 """Up to this many tokens: scalar bit sets."""
 _BITS = np.uint32(1) << np.arange(32, dtype=np.uint32)
-
-
-class _RowsView:
-    """Words of rows in parts, as Python reads them fast."""
-
-    def __init__(self, rows: StoredRows) -> None:
-        self._piece, self._index = _view(rows.parts["piece"]), _view(rows.parts["index"])
-
-    def __getitem__(self, at: tuple[int, int]) -> int:
-        row, word = at
-        found: int = self._piece[self._index[row, word // PIECE], word % PIECE]
-        return found
 
 
 class _ChildrenView:

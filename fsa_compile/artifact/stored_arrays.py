@@ -14,20 +14,16 @@ import numpy as np
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import exampled, firsts, order_of
 from fsa_compile.arrays.ranges import blocks, segment_sizes, segment_starts, spread
+from fsa_compile.artifact.row_pieces import PIECE, PieceTable, rows_of
 
 LEAST_BYTES = 8 << 20
-"""Smaller arrays are in parts in files alone, so that small constraints compile no slower."""
-PIECE = 16
-"""Words of a piece of a row: a cache line."""
-
-_BLOCK = 1 << 12
-"""Pieces that are compared together."""
+"""Smaller arrays but rows are in parts in files alone, so that small constraints compile no slower."""
+LEAST_IN_PARTS = 1 << 17
+"""Smaller arrays are in parts nowhere."""
 _SETS = 1 << 17
 """Token sets of nodes that are looked at together."""
 _LISTED = 1 << 14
 """Token sets whose tokens are listed together."""
-_ROWS = 16
-"""Rows that are cut together: so many stay in the cache."""
 MOST_TIMES = 1 << 10
 """An array is at most so many times as large as its parts, so that no small file fills the memory."""
 
@@ -113,10 +109,11 @@ class StoredRows(StoredArray):
 
     def values(self, at: np.ndarray) -> np.ndarray:
         """See `StoredArray.values`."""
-        piece, index = self.parts["piece"], self.parts["index"]
-        return piece[index[at]].reshape(len(at), index.shape[1] * PIECE)[:, : self.shape[1]]
+        return rows_of(self.parts["piece"], self.parts["index"][at], self.shape[1])
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, (int, np.integer)):
+            return rows_of(self.parts["piece"], self.parts["index"][index], self.shape[1])
         if isinstance(index, tuple) and len(index) == 2 and not isinstance(index[1], slice):
             row, word = index
             word = np.where(np.asarray(word) < 0, np.asarray(word) + self.shape[1], word)
@@ -124,42 +121,16 @@ class StoredRows(StoredArray):
         return super().__getitem__(index)
 
     @classmethod
-    def of(cls, rows: Callable[[slice], np.ndarray], shape: tuple[int, int]) -> StoredRows | None:
-        """Rows in pieces, each piece once, in order of their first occurrence; None where two pieces have one hash.
-
-        Many a row is the one before it in most of its pieces: these are not looked at again.
+    def of(cls, rows: Callable[[slice], np.ndarray], shape: tuple[int, int]) -> StoredRows:
+        """Rows in pieces, each piece once, in order of their first occurrence.
 
         Args:
           rows: makes some of the rows uint32[*, W], a few at once.
           shape: R, W.
         """
-        size, words = shape
-        count = -(-words // PIECE)
-        weight = mixed(np.arange(PIECE // 2)) | np.uint64(1)
-        block = np.zeros((_ROWS + 1, count, PIECE), np.uint32)  # the first one is the last row of the block before
-        halves, flat = block.view(np.uint64), block.reshape(_ROWS + 1, -1)
-        new, pieces, keys = np.ones((size, count), bool), list[np.ndarray](), list[np.ndarray]()
-        for begin in range(0, size, _ROWS):
-            some = rows(slice(begin, begin + _ROWS))
-            end = len(some) + 1
-            flat[1:end, :words] = some
-            own = new[begin : begin + _ROWS]
-            differs = (halves[1:end] != halves[: end - 1]).view(np.uint64)[..., 0] > 0  # some of the eight booleans
-            own[int(begin == 0) :] = differs[int(begin == 0) :]
-            pieces.append(block[1:end][own])
-            keys.append((mixed(pieces[-1].view(np.uint64)) * weight).sum(1, dtype=np.uint64))
-            block[0] = block[end - 1]
-        if not pieces:
-            return None
-        some = np.concatenate(pieces)
-        piece, number = _once(some, np.concatenate(keys))
-        blocks = [slice(begin, begin + _BLOCK) for begin in range(0, len(some), _BLOCK)]  # which stay in the cache
-        if any((piece[number[block]] != some[block]).any() for block in blocks):
-            return None
-        last = np.zeros(new.shape, np.int32)
-        last[new] = np.arange(len(some), dtype=np.int32)
-        index = number.astype(np.int32)[np.maximum.accumulate(last)]
-        return cls({"piece": piece, "index": index}, shape)
+        table = PieceTable(shape[1])
+        index = table.cut(rows, shape[0])
+        return cls({"piece": table.piece[: table.size].copy(), "index": index}, shape)
 
 
 class StoredChildren(StoredArray):
@@ -384,15 +355,6 @@ def _alike(first: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
     of = example[kind]
     same = (size == size[of]).all() and (values == values[spread(first[:-1][of], size)[1]]).all()
     return (example, kind) if same else None
-
-
-def _once(rows: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(the distinct rows; the number of each among them), by their hashes, in order of their first occurrence."""
-    _, example, which = exampled(key)
-    order = np.argsort(example)
-    number = np.empty_like(order)
-    number[order] = np.arange(len(order))
-    return rows[example[order]], number[which]
 
 
 def stored_arrays(rows: np.ndarray, delta: np.ndarray, least: int) -> dict[str, Any]:

@@ -317,12 +317,12 @@ class _Join:
         if not some:
             arrays = {name: values for name, values in arrays.items() if name not in _SETS}
             arrays["effects"] = arrays["effects"][:, :6]
-        first = self.parts[0]
-        tables = self.tables
+        first, tables = self.parts[0], self.tables
+        rows: Any = self.pool.stored()
         increments = np.frombuffer(b"".join(self.increments), np.uint16).reshape(-1, tables.vocab_size).copy()
         return CompiledConstraint(
             vocab_size=tables.vocab_size, fingerprint=tables.fingerprint, stop_ids=tables.stop_ids, source=source,
-            start=int(self.new[first.start]), rows=self.pool.stacked(), increments=increments,
+            start=int(self.new[first.start]), rows=rows, increments=increments,
             max_pops=self._most_pops(arrays), max_push=self.longest, stacks=1,
             **{name: values.astype(ARRAYS[name][0], copy=False) for name, values in arrays.items()},
         )  # fmt: skip

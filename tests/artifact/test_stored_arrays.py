@@ -13,7 +13,7 @@ import fsa_compile
 import jax_decode
 from fsa_compile import library
 from fsa_compile.artifact import file as artifact_file
-from fsa_compile.artifact import stored_arrays
+from fsa_compile.artifact import row_pieces, stored_arrays
 from fsa_compile.artifact.arrays import ARRAYS
 from fsa_compile.artifact.stored_arrays import StoredArray, StoredChildren, StoredEffects, StoredRows, StoredTokens
 from fsa_compile.composition import compose
@@ -186,3 +186,15 @@ def test_a_small_file_does_not_fill_the_memory(json_grammar, tmp_path):
         dataclasses.replace(stored, **changes).save(tmp_path / "a.npz")
         with pytest.raises(fsa_compile.errors.ArtifactError, match="much longer than its parts"):
             fsa_compile.CompiledConstraint.load(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("hashes", [lambda x: np.zeros(np.shape(x), np.uint64), lambda x: np.asarray(x, np.uint64) & np.uint64(1)])
+def test_pieces_of_one_hash_are_told_apart(hashes, monkeypatch):
+    monkeypatch.setattr(row_pieces, "mixed", hashes)
+    rows = np.random.default_rng(4).integers(0, 3, (50, 40), np.uint32)
+    table = row_pieces.PieceTable(40)
+    index = [table.cut(rows[begin : begin + 20].__getitem__, len(rows[begin : begin + 20])) for begin in (0, 20, 40)]
+    assert np.array_equal(table.rows(np.concatenate(index)), rows)
+    piece, among = table.among(index[1])
+    assert np.array_equal(row_pieces.rows_of(piece, among, 40), rows[20:40])
+    assert np.array_equal(np.asarray(StoredRows.of(rows.__getitem__, rows.shape)), rows)

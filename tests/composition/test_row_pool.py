@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fsa_compile.artifact.stored_arrays import StoredRows
 from fsa_compile.composition.tokens import row_pool
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.errors import LimitError
@@ -81,3 +82,21 @@ def test_limits(tables: VocabularyTables) -> None:
         _pooled(tables, sets, CompileLimits(max_rows=number))
     with pytest.raises(LimitError, match="max_bytes"):
         _pooled(tables, sets, CompileLimits(max_bytes=number * tables.num_words * 4 - 1))
+
+
+def test_pieces_do_not_depend_on_what_was_kept_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_pool, "_FRESH", 7)
+    monkeypatch.setattr(row_pool, "LEAST_IN_PARTS", 1)
+    monkeypatch.setattr(row_pool, "is_smaller", lambda rows: True)
+    made, kept = (build_tables(Vocabulary(tokens=tuple(_TOKENS))) for _ in range(2))
+    sets = _sets(made, 120)
+    _pooled(kept, _sets(kept, 40, 1) + sets[::-3], CompileLimits())
+    stored = []
+    for tables in (made, kept):
+        pool = RowPool(tables, CompileLimits())
+        hashes = np.array([tables.token_hash[s].sum() for s in sets], np.uint64)
+        ids = pool.numbers(hashes, lambda i, tables=tables: tables.pack(sets[i]))
+        stored.append(pool.stored())
+        assert all(np.array_equal(tables.unpack(stored[-1][i]), s) for i, s in zip(ids.tolist(), sets))
+    assert all(np.array_equal(stored[0].parts[name], stored[1].parts[name]) for name in ("piece", "index"))
+    assert np.array_equal(stored[0], StoredRows.of(np.asarray(stored[0]).__getitem__, stored[0].shape))

@@ -168,7 +168,7 @@ def assemble(
         cost, hashes = distance[groups.target[part]] + 1, groups.hash[part]
         out.levels_by_cost(groups.state[part], cost, hashes, pool, lambda i: _union(groups, part[i], tables, pool))
     return out.constraint(
-        tables, rows=pool.stacked(), source=source, start=start, extra=extra, accept=accept, distance=distance
+        tables, rows=pool.stored(), source=source, start=start, extra=extra, accept=accept, distance=distance
     )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
-import sys
 import threading
 from collections.abc import Callable
-from weakref import WeakSet
 
 import numpy as np
 
 from fsa_compile.arrays.integers import exampled
-from fsa_compile.artifact.stored_arrays import LEAST_BYTES, StoredRows, is_smaller
+from fsa_compile.artifact.row_pieces import PieceTable
+from fsa_compile.artifact.stored_arrays import LEAST_IN_PARTS, StoredRows, is_smaller
 from fsa_compile.composition.tokens.row_stock import RowStock
 from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits
@@ -19,15 +17,15 @@ from fsa_compile.vocabulary.memo import remember
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _SHARED = "bit rows"
-_SHARED_BYTES = 64 << 20
+_SHARED_BYTES = 48 << 20
 """So many bytes of rows are kept for a vocabulary, such as those of JSON strings."""
-_MOST_ROWS = 1 << 14
+_MOST_ROWS = 1 << 16
+_FRESH = 256
+"""So many rows that are not cut into pieces yet are cut together."""
 _MANY = 100
 """More sets than this are looked up together."""
 _MORE = 200
 """So many sets more, and they can be looked up together, too."""
-_LARGE = 4 << 20
-"""Arrays of so many bytes get pages of 2 MB from NumPy."""
 _DOING = "storing the constraint's token sets"
 
 
@@ -36,50 +34,33 @@ _NOTHING = np.zeros(1, np.uint64), np.zeros(1, np.int64)
 
 
 class _SharedRows:
-    """Rows of many constraints, one after the other in memory, where many of them are copied at once in two thirds of the time
-    that rows scattered over memory take. Threads may share it.
-
-    Their room is asked of the system in one piece, which gives memory page by page where something is written: NumPy's own large
-    arrays ask for pages of 2 MB, and making those can take a tenth of a second each.
+    """Rows of many constraints, in pieces, most of which many rows have. Threads may share it.
 
     Attributes:
-      rows: uint32[*, W], longer than it is filled; row 0 is the empty set.
-      at: place of each set, by its hash. Places do not change while a pool uses them.
-      full: whether no more rows are taken.
+      at: place of each set, by its hash; row 0 is the empty set.
       stock: rows on disk.
       made: hashes of rows that were not there; None once such were stored.
     """
 
     def __init__(self, tables: VocabularyTables) -> None:
-        num_words = tables.num_words
         self.stock = RowStock(tables)
         self.made: list[int] | None = []
-        most = min(max(2, _SHARED_BYTES // (4 * num_words)), _MOST_ROWS)
-        self.rows = np.frombuffer(_memory(4 * most * num_words), np.uint32).reshape(most, num_words)
         self.at: dict[int, int] = {0: 0}
-        self.full = False
-        self._size = 1
+        self._words = tables.num_words
+        self._table = PieceTable(self._words)
+        self._index = np.zeros((0, self._table.count), np.int32)
+        self._fresh = {0: np.zeros(self._words, np.uint32)}  # rows that are not cut yet, by place
         self._sorted = _NOTHING
-        self._pools: WeakSet[RowPool] = WeakSet()
         self._lock = threading.Lock()
 
-    def used_by(self, pool: RowPool) -> None:
-        """Keeps the rows at their places while there is a pool."""
-        with self._lock:
-            self._pools.add(pool)
-
-    def emptied(self) -> bool:
-        """Forgets all rows, unless a pool uses them; whether it did. Memory that was written before is written faster."""
-        with self._lock:
-            if len(self._pools):
-                return False
-            self.at, self._size, self.full = {0: 0}, 1, False
-            self._sorted = _NOTHING
-            return True
+    @property
+    def full(self) -> bool:
+        """Whether another one should take the place of this one."""
+        return len(self.at) > _MOST_ROWS or self._index.nbytes + self._table.piece.nbytes > _SHARED_BYTES
 
     def places(self, hashes: np.ndarray) -> np.ndarray:
         """Places of many sets, int64[n]; -1 where there is none, or where it has come of late and is known to `at` alone."""
-        if self._size > len(self._sorted[0]) + _MORE:
+        if len(self.at) > len(self._sorted[0]) + _MORE:
             with self._lock:
                 known = np.fromiter(self.at, np.uint64, len(self.at))
                 order = known.argsort()
@@ -92,37 +73,50 @@ class _SharedRows:
     def keep(self) -> None:
         """Stores what was made, once it is enough; a process does so once."""
         with self._lock:
-            made = [h for h in self.made or () if h in self.at]
-            if made and self.stock.store(made, [self.rows[self.at[h]] for h in made]):
+            made = self.made or []
+            if made and self.stock.store(made, [self.row(self.at[h]) for h in made]):
                 self.made = None
 
     def add(self, row_hash: int, row: np.ndarray) -> int:
-        """Place of a set, which is added; -1 where there is no room for it."""
+        """Place of a set, which is added."""
         with self._lock:
             place = self.at.get(row_hash)
-            if place is not None:
-                return place
-            if self._size == len(self.rows):
-                self.full = True
-                return -1
-            self.rows[self._size] = row
-            self.at[row_hash] = self._size
-            self._size += 1
-            return self._size - 1
+            if place is None:
+                if len(self._fresh) >= _FRESH:
+                    self._cut()
+                place = len(self.at)
+                self._fresh[place] = row
+                self.at[row_hash] = place
+            return place
 
+    def _cut(self) -> None:
+        """Cuts what is fresh into pieces."""
+        rows = list(self._fresh.values())
+        first, end = len(self.at) - len(rows), len(self.at)
+        if end > len(self._index):
+            longer = np.zeros((max(end, len(self._index) * 5 // 4), self._table.count), np.int32)
+            longer[:first] = self._index[:first]
+            self._index = longer
+        self._index[first:end] = self._table.cut(lambda some: np.stack(rows[some]), len(rows))
+        self._fresh = {}  # others may read the old one meanwhile
 
-def _memory(size: int, flags: int = 0) -> mmap.mmap:
-    """Bytes that are 0, and this process's own after a fork."""
-    if sys.platform == "win32":
-        return mmap.mmap(-1, size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags)
+    def row(self, place: int) -> np.ndarray:
+        """uint32[W]."""
+        row = self._fresh.get(place)
+        return self._table.rows(self._index[place]) if row is None else row
 
+    def rows(self, at: np.ndarray) -> np.ndarray:
+        """uint32[n, W], at places."""
+        with self._lock:
+            self._cut()
+            return self._table.rows(self._index[at])
 
-def _empty(rows: int, words: int) -> np.ndarray:
-    """uint32[rows, words] with any contents. Large arrays get small pages, all at once, not those of 2 MB: see `_SharedRows`."""
-    if 4 * rows * words < _LARGE:
-        return np.empty((rows, words), np.uint32)
-    return np.frombuffer(_memory(4 * rows * words, getattr(mmap, "MAP_POPULATE", 0)), np.uint32).reshape(rows, words)
+    def in_pieces(self, at: np.ndarray) -> StoredRows:
+        """The same, in pieces."""
+        with self._lock:
+            self._cut()
+            piece, index = self._table.among(self._index[at])
+        return StoredRows({"piece": piece, "index": index}, (len(at), self._words))
 
 
 class RowPool:
@@ -137,39 +131,28 @@ class RowPool:
         self._limits, self._bytes = limits, 4 * tables.num_words
         self._most = min(limits.max_rows, limits.max_bytes // max(1, self._bytes) + 1)
         shared: _SharedRows | None = tables.memo.get(_SHARED)
-        if shared is None or (shared.full and not shared.emptied()):
+        if shared is None or shared.full:
             shared = remember(tables, _SHARED, _SharedRows(tables))
-        shared.used_by(self)
         self._shared = shared
-        self._own: list[np.ndarray] = []  # their places come after all shared ones
-        self._own_at: dict[int, int] = {}
-        self._id = np.full(len(shared.rows), -1, np.int32)  # by place
+        self._id = np.full(len(shared.at), -1, np.int32)  # by place
         self._id[0] = 0
         self._at = [0]
         self._made = 0
 
     def __getitem__(self, row: int) -> np.ndarray:
-        return self._row(self._at[row])
-
-    def __contains__(self, row_hash: int) -> bool:
-        return row_hash in self._shared.at or row_hash in self._own_at
+        return self._shared.row(self._at[row])
 
     def add_stored(self, rows: np.ndarray, which: np.ndarray, hashes: np.ndarray) -> np.ndarray:
         """Adds some sets to bit rows uint32[n, W], set i to row `which[i]`; bool[*], which sets are stored and were added."""
         places = self._shared.places(hashes)
         stored = places >= 0
         for row, place in zip(which[stored].tolist(), places[stored].tolist()):
-            rows[row] |= self._shared.rows[place]
+            rows[row] |= self._shared.row(place)
         return stored
 
     def of_hash(self, row_hash: int) -> np.ndarray:
         """The row of a set that is stored, here or by another constraint."""
-        place = self._shared.at.get(row_hash)
-        return self._row(self._own_at[row_hash] if place is None else place)
-
-    def _row(self, place: int) -> np.ndarray:
-        shared = self._shared.rows
-        return shared[place] if place < len(shared) else self._own[place - len(shared)]
+        return self._shared.row(self._shared.at[row_hash])
 
     def numbers(
         self,
@@ -202,6 +185,7 @@ class RowPool:
             of_example = np.empty(len(order), np.int64)
             of_example[order] = made
             places[missing] = of_example[which]
+        self._reach(int(places.max()))
         at = (self._id[places] < 0).nonzero()[0]
         if len(at):  # numbered in order of their first occurrence
             first = exampled(places[at])[1]
@@ -217,8 +201,6 @@ class RowPool:
         """Place of a set, whose row is made if it is new."""
         place = self._shared.at.get(row_hash, -1)
         if place < 0:
-            place = self._own_at.get(row_hash, -1)
-        if place < 0:
             self._made += 1
             if self._made >= self._most:
                 self._refuse()
@@ -228,15 +210,15 @@ class RowPool:
                 if (made := self._shared.made) is not None:  # which another thread may drop meanwhile
                     made.append(row_hash)
             place = self._shared.add(row_hash, row)
-            if place < 0:
-                place = self._own_at[row_hash] = len(self._shared.rows) + len(self._own)
-                self._own.append(row)
-                if place == len(self._id):
-                    self._id = np.append(self._id, np.full(place, -1, np.int32))
         return place
 
+    def _reach(self, place: int) -> None:
+        """Gives places up to one a number."""
+        if place >= len(self._id):
+            self._id = np.append(self._id, np.full(place + 1, -1, np.int32))
+
     def _is_new(self, row_hash: int) -> bool:
-        return row_hash not in self and row_hash not in self._shared.stock
+        return row_hash not in self._shared.at and row_hash not in self._shared.stock
 
     def _few(
         self, hashes: list[int], build: Callable[[int], np.ndarray], ahead: Callable[[np.ndarray], None] | None
@@ -249,6 +231,7 @@ class RowPool:
             place = known.get(row_hash, -1)
             if place < 0:
                 place = self._place(i, row_hash, build)
+            self._reach(place)
             number = self._id.item(place)
             if number < 0:
                 number = self._id[place] = len(self._at)
@@ -266,22 +249,13 @@ class RowPool:
     def stacked(self) -> np.ndarray:
         """uint32[R, W]."""
         self._shared.keep()
-        return self._taken(np.array(self._at))
+        return self._shared.rows(np.array(self._at))
 
     def stored(self) -> np.ndarray | StoredRows:
-        """The same in pieces, where there are many and they take less room so."""
-        at = np.array(self._at)
-        if len(at) * self._bytes >= LEAST_BYTES:
+        """The same in pieces, where they take less room so."""
+        if len(self._at) * self._bytes >= LEAST_IN_PARTS:
             self._shared.keep()
-            stored = StoredRows.of(lambda some: self._taken(at[some]), (len(at), self.tables.num_words))
-            if stored is not None and is_smaller(stored):
+            stored = self._shared.in_pieces(np.array(self._at))
+            if is_smaller(stored):
                 return stored
         return self.stacked()
-
-    def _taken(self, at: np.ndarray) -> np.ndarray:
-        """Rows at some places."""
-        out = _empty(len(at), self.tables.num_words)
-        self._shared.rows.take(at, axis=0, mode="clip", out=out)
-        for i in (at >= len(self._shared.rows)).nonzero()[0].tolist() if self._own else ():
-            out[i] = self._row(int(at[i]))
-        return out
