@@ -84,10 +84,11 @@ class _Tokens(NamedTuple):
         hashes = np.zeros(len(parts.rows), np.uint64)
         hashes[row[wide]] = parts.hash[part[wide]]
         of_leaving, node, there, _ = leaf.walk.leaving
+        begin, size = (column[of].astype(np.int64) for column in (parts.begin, parts.size))
         return cls(
-            (state[wide], target[wide], row[wide]),
-            (number[of_leaving], node, number[there]),
-            TokenLists(state[narrow], target[narrow], parts.begin[of], parts.size[of], parts.hash[of], parts.token),
+            (state[wide], target[wide], row[wide].astype(np.int64)),
+            (number[of_leaving], node.astype(np.int64), number[there]),
+            TokenLists(state[narrow], target[narrow], begin, size, parts.hash[of], parts.token),
             parts.rows,
             hashes,
         )

@@ -95,8 +95,9 @@ def _read(path: Path, key: bytes) -> tuple[Any, ...] | None:
         at, arrays = 32 + head.nbytes, list[np.ndarray]()
         for kind, rows, columns, size in head[2:].reshape(-1, 4).tolist():
             array = np.frombuffer(data, _KINDS[kind], size, at)
-            arrays.append(array if columns < 0 else array.reshape(rows, columns))
             at += -(-array.nbytes // 8) * 8
+            array = array.astype(np.int32) if array.dtype in _SMALL else array
+            arrays.append(array if columns < 0 else array.reshape(rows, columns))
     except (OSError, ValueError, IndexError):  # a cache that cannot be read, for whatever reason, is made anew
         return None
     own, links, leaving = len(_COLUMNS), 4, len(arrays) - len(_COLUMNS) - 4 - 1
@@ -104,13 +105,23 @@ def _read(path: Path, key: bytes) -> tuple[Any, ...] | None:
     return parts, tuple(arrays[own : own + links]), tuple(arrays[own + links : own + links + leaving]), *head[:2].tolist()
 
 
-_KINDS = tuple(np.dtype(name) for name in ("int64", "uint64", "int32", "uint32", "bool", "uint16", "uint8", "int16"))
+_KINDS = tuple(np.dtype(name) for name in ("int64", "uint64", "int32", "uint32", "int16", "int8"))
+_SMALL = _KINDS[-2:]
+"""What int32 is stored as where it fits."""
+
+
+def _stored(array: np.ndarray) -> np.ndarray:
+    """The same numbers in the smallest type, if they are int32."""
+    if array.dtype != np.int32:
+        return array
+    most = max(int(array.max(initial=0)), -1 - int(array.min(initial=0)))
+    return array.astype(np.int8 if most < 1 << 7 else np.int16 if most < 1 << 15 else np.int32, copy=False)
 
 
 def _store(found: Any, path: Path, key: bytes) -> None:
     """Writes a leaf atomically; a disk that cannot be written only costs time."""
     rows = np.stack(found.parts.rows) if found.parts.rows else np.zeros((0, 1), np.uint32)
-    arrays = [*(getattr(found.parts, name) for name in _COLUMNS), *found.links, *found.leaving, rows]
+    arrays = [_stored(a) for a in (*(getattr(found.parts, name) for name in _COLUMNS), *found.links, *found.leaving, rows)]
     if any(array.dtype not in _KINDS for array in arrays) or len(found.links) != 4 or sum(a.nbytes for a in arrays) > _MOST_BYTES:
         return
     shapes = [(_KINDS.index(a.dtype), len(a), a.shape[1] if a.ndim > 1 else -1, a.size) for a in arrays]

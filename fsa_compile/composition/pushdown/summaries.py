@@ -47,7 +47,8 @@ class Summary(NamedTuple):
     """What the tokens of a leaf's controls do. Owners and controls are numbered as in the leaf's own machine.
 
     Attributes:
-      parts: of controls and runs; targets are controls of the leaf, or those outside that it leads to.
+      parts: of controls and runs; targets are controls of the leaf, or those outside that it leads to. What is kept has int32 in
+        place of int64 here and in `leaving`.
       links: (run, caller, symbol, count) as in `StackArcs`.
       leaving: (owner, trie node, control, count) int64[*] each: the trie node would be read next, in a control that returns there
         or that lies outside.
@@ -68,6 +69,13 @@ class Summary(NamedTuple):
         leaving = Items(*self.leaving)
         leaving = leaving.at((leaving.begun <= high).nonzero()[0])
         return self._replace(parts=dataclasses.replace(self.parts, **columns), leaving=tuple(leaving))
+
+    def narrowed(self) -> Summary:
+        """The same with int32 in place of int64, in parts and in what leaves."""
+        names = ("owner", "target", "count", "size", "begin", "row")
+        columns = {name: getattr(self.parts, name).astype(np.int32) for name in names}
+        leaving = tuple(column.astype(np.int32) for column in self.leaving)
+        return self._replace(parts=dataclasses.replace(self.parts, **columns), leaving=leaving)
 
     @property
     def nbytes(self) -> int:
@@ -138,7 +146,7 @@ def leaf_procedures_of(
 
 
 def _walked(walk: Callable[[ByteMachine, int], Summary], content: tuple[np.ndarray, ...], size: int) -> Summary:
-    return walk(_machine(*content), size)
+    return walk(_machine(*content), size).narrowed()
 
 
 def _key(codes: np.ndarray, returns: np.ndarray, bounds: np.ndarray) -> bytes:
