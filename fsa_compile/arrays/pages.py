@@ -1,7 +1,7 @@
 """Memory pages of NumPy's arrays while something large is compiled.
 
-NumPy asks the system for pages of 2 MB for every array of 4 MB or more. A compilation makes thousands of such arrays that live for
-a moment; to find and to clear that many large pages took a third of its whole time, and small ones take half of that.
+NumPy asks the system for pages of 2 MB for every array of 4 MB or more. A compilation makes thousands of such arrays that live
+for a moment; to find and to clear that many large pages took a third of its whole time, and small ones take half of that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ except ImportError:  # NumPy 1
     from numpy.core import multiarray  # type: ignore[no-redef]
 
 _ASK: Callable[[bool], bool] | None = getattr(multiarray, "_set_madvise_hugepage", None)
-"""NumPy's own switch, which it has no public name for, but an environment variable that is read once; without it, nothing changes."""
+"""NumPy's own switch. It has no public name but an environment variable that is read once; without it, nothing changes."""
 
 
 @contextlib.contextmanager
