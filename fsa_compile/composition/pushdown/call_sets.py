@@ -154,37 +154,41 @@ def leaves_of(sets: CallSets, parts: Parts, num_owners: int) -> Leaves:
 
 
 class Strings:
-    """Push strings by number."""
+    """Push strings by number; 0 is the empty one.
+
+    Attributes:
+      all: the strings, once `only` has been called.
+    """
 
     def __init__(self) -> None:
         self.all: list[PushString] = [()]
-        self._number: dict[PushString, int] = {(): 0}
+        self._number: dict[tuple[int, int, int], int] = {}  # of the bottom, (symbol, register), and of the string above it
 
     def below(self, symbol: np.ndarray, register: np.ndarray, string: np.ndarray) -> np.ndarray:
         """Strings with one more (symbol, register) at the bottom each."""
-        high, most = int(register.max(initial=0)) + 1, len(self.all)
+        high, most = int(register.max(initial=0)) + 1, len(self._number) + 1
         keys, which = numbered((symbol * high + register) * most + string)
-        number, known = self._number, self.all
-        out = np.empty(len(keys), np.int64)
         columns = keys // most // high, keys // most % high, keys % most
-        for j, (s, r, p) in enumerate(zip(*(column.tolist() for column in columns))):
-            longer = ((s, r), *known[p])
-            at = number.get(longer)
-            if at is None:
-                at = number[longer] = len(known)
-                known.append(longer)
-            out[j] = at
-        return out[which]
+        number = self._number
+        longer = [number.setdefault(key, len(number) + 1) for key in zip(*(column.tolist() for column in columns))]
+        return np.array(longer, np.int64)[which]
 
     def only(self, string: np.ndarray) -> np.ndarray:
-        """Leaves only some strings, numbered by their length and what they push: the new number of each of them."""
+        """Leaves only some strings, none of them empty, numbered by their length and what they push: the new number of each."""
+        every = self.all
+        for symbol, register, above in self._number:
+            every.append(((symbol, register), *every[above]))
+        bottom, length = np.array([(0, 0, 0), *self._number], np.int64), np.array([*map(len, every)], np.int64)
+        rank = np.zeros(len(every), np.int64)
+        for size in range(1, int(length.max()) + 1):
+            at = (length == size).nonzero()[0]
+            symbols, registers, above = bottom[at].T
+            rank[at[np.lexsort((rank[above], registers, symbols))]] = np.arange(len(at))
         used, which = numbered(string)
-        kept = [((), 0), *((self.all[p], i) for i, p in enumerate(used.tolist()) if p)]
-        kept.sort()
-        kept.sort(key=lambda one: len(one[0]))
-        self.all = [one for one, _ in kept]
-        number = np.zeros(len(used), np.int64)
-        number[[i for one, i in kept if one]] = np.arange(1, len(kept))
+        order = np.lexsort((rank[used], length[used]))
+        self.all = [(), *(every[p] for p in used[order].tolist())]
+        number = np.empty(len(used), np.int64)
+        number[order] = np.arange(1, len(used) + 1)
         return number[which]
 
 
