@@ -30,7 +30,7 @@ class CallSets(NamedTuple):
     Attributes:
       size: number of sets.
       set, member: int64[*], the owners of each set, the parts of their frames included.
-      above, symbol, count, below: int64[E], calls by `above`: from a set, pushing a symbol over a register, into a set.
+      above, symbol, register, below: int64[E], calls: from a set, pushing a symbol over a register, into a set.
     """
 
     size: int
@@ -38,7 +38,7 @@ class CallSets(NamedTuple):
     member: np.ndarray
     above: np.ndarray
     symbol: np.ndarray
-    count: np.ndarray
+    register: np.ndarray
     below: np.ndarray
 
 
@@ -115,13 +115,13 @@ class Called(NamedTuple):
 
     Attributes:
       first: int64[S + 1], where those of each set begin.
-      target, string, count, leaf: int64[*]; the push string, the register of the target's frame, and which parts there are.
+      target, string, register, leaf: int64[*]; the push string, the register of the target's frame, and which parts there are.
     """
 
     first: np.ndarray
     target: np.ndarray
     string: np.ndarray
-    count: np.ndarray
+    register: np.ndarray
     leaf: np.ndarray
 
 
@@ -129,13 +129,13 @@ class Leaves(NamedTuple):
     """Parts that are one token set, of one set of owners.
 
     Attributes:
-      set, target, count: int64[L], by set.
+      set, target, register: int64[L], by set.
       offset, part: int64[L + 1], int64[*]; leaf i consists of `part[offset[i]:offset[i + 1]]`.
     """
 
     set: np.ndarray
     target: np.ndarray
-    count: np.ndarray
+    register: np.ndarray
     offset: np.ndarray
     part: np.ndarray
 
@@ -204,6 +204,7 @@ def called_sets(sets: CallSets, leaves: Leaves, nodes: int, strings: Strings, de
     inner = (sets.above >= nodes).nonzero()[0]
     above, below = sets.above[inner], sets.below[inner]
     while True:  # a run reads on where its caller stopped, so calls do not go round in circles
+        deadline.check(_DOING)
         higher = height.copy()
         np.maximum.at(higher, above, height[below] + 1)
         if (higher == height).all():
@@ -215,12 +216,12 @@ def called_sets(sets: CallSets, leaves: Leaves, nodes: int, strings: Strings, de
         deadline.check(_DOING)
         some = (height == level).nonzero()[0]
         which, leaf = ranges(own[some], own[some + 1])
-        found = [(some[which], leaves.target[leaf], np.zeros_like(leaf), leaves.count[leaf], leaf)]
+        found = [(some[which], leaves.target[leaf], np.zeros_like(leaf), leaves.register[leaf], leaf)]
         calls = inner[height[above] == level]
         if len(calls):
             which, at = spread(first[sets.below[calls]], size[sets.below[calls]])
             call = calls[which]
-            string = strings.below(sets.symbol[call], sets.count[call], columns[1][at])
+            string = strings.below(sets.symbol[call], sets.register[call], columns[1][at])
             found.append((sets.above[call], columns[0][at], string, columns[2][at], columns[3][at]))
         of_set, *more = (np.concatenate(column) for column in zip(*found))
         order = order_of(of_set)

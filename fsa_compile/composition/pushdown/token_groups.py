@@ -270,7 +270,7 @@ def _joined_rows(*rows: _Rows) -> _Rows:
 def _in_parts(rows: _Rows, offset: np.ndarray, part: np.ndarray) -> _Rows:
     """Rows of single parts, from rows of leaves."""
     which, at = ranges(offset[rows.leaf], offset[rows.leaf + 1])
-    return _Rows(*(column[which] for column in rows[:5]), part[at])
+    return _Rows(*(column[which] for column in rows))._replace(leaf=part[at])
 
 
 def _with_derived(rows: _Rows, more: _Rows | None, is_derived: np.ndarray, nodes: slice) -> _Rows:
@@ -301,7 +301,7 @@ def _of_derived(
     empty = (np.add.reduceat(parts.size[added], begin) <= 0).nonzero()[0]  # from which everything was taken away
     example = np.delete(order[begin], empty)
     added, length = np.delete(added, spread(begin[empty], length[empty])[1]), np.delete(length, empty)
-    found = _Rows(*(column[example] for column in rows[:5]), len(offset) - 1 + np.arange(len(length)))
+    found = _Rows(*(column[example] for column in rows))._replace(leaf=len(offset) - 1 + np.arange(len(length)))
     return found, parts, (np.concatenate((offset, offset[-1] + length.cumsum())), np.concatenate((part, added)))
 
 
@@ -432,11 +432,11 @@ class _Ways:
         calls = (sets.above < n).nonzero()[0]
         order = order_of(sets.above[calls])
         calls, self._of_call = calls[order], of_call[order]
-        self._above, self._count, self._leaf = sets.above[calls], sets.count[calls], np.arange(len(self.leaves.set))
+        self._above, self._register, self._leaf = sets.above[calls], sets.register[calls], np.arange(len(self.leaves.set))
         self._own, self._calls = firsts(self.leaves.set, sets.size)[: n + 1], firsts(self._above, n)
         called = np.append(0, np.diff(self._called.first)[self._of_call].cumsum())
         self.size = np.diff(self._own) + np.diff(called[self._calls])
-        self.counts = bool(parts.count.any() or sets.count.any())
+        self.counts = bool(parts.count.any() or sets.register.any())
         self.strings = strings.all
 
     def rows(self, nodes: slice | np.ndarray) -> _Rows:
@@ -454,7 +454,7 @@ class _Ways:
             np.concatenate((leaves.set[own], self._above[calls][call])),
             np.concatenate((leaves.target[own], called.target[at])),
             np.concatenate((none, called.string[at])),
-            np.concatenate((leaves.count[own], self._count[calls][call])),
-            np.concatenate((none, called.count[at])),
+            np.concatenate((leaves.register[own], self._register[calls][call])),
+            np.concatenate((none, called.register[at])),
             np.concatenate((leaf, called.leaf[at])),
         )
