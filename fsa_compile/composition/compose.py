@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from fsa_compile.arrays.garbage import collected_rarely
+from fsa_compile.arrays.pages import small_pages
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.stored_arrays import LEAST_BYTES, stored_arrays
 from fsa_compile.automata.byte_dfa import ByteDfa
@@ -66,6 +67,7 @@ def compose(
 
 
 @collected_rarely
+@small_pages()
 def compose_machine(
     machine: ByteMachine,
     vocabulary: Vocabulary,

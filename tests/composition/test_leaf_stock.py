@@ -13,7 +13,8 @@ import pytest
 import fsa_compile
 import models
 from fsa_compile.artifact.arrays import ConstraintArrays
-from fsa_compile.composition.pushdown import leaf_stock, summaries
+from fsa_compile.composition.pushdown import summaries
+from fsa_compile.composition.tokens import leaf_stock
 
 SCHEMAS = [
     {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]},

@@ -234,7 +234,7 @@ def test_large_machines_are_composed_as_small_ones(name: str, monkeypatch: pytes
         return found
 
     monkeypatch.setattr(stack_walk, "called_alike", counted)
-    for module, most in ((stack_walk, "_SEVERAL"), (token_groups, "_MANY_LINKS"), (least_fixpoint, "_FEW"), (row_pool, "_MANY")):
+    for module, most in ((stack_walk, "_SEVERAL"), (token_groups, "_BLOCK"), (least_fixpoint, "_FEW"), (row_pool, "_MANY")):
         monkeypatch.setattr(module, most, 0)
     monkeypatch.setattr(set_unions, "_TOGETHER", 2)
     monkeypatch.setattr(stack_walk.Walk, "_repeated", lambda self, items: False)

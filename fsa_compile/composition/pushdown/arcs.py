@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsa_compile.artifact.guards import Guards
+from fsa_compile.artifact.stored_arrays import LEAST_BYTES, StoredChildren, is_smaller
 from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
 from fsa_compile.composition.pushdown.default_transitions import Derived
 from fsa_compile.composition.pushdown.guarded_pops import PopClasses
@@ -41,6 +42,14 @@ class Children(NamedTuple):
         """Those at which bool[n] is true."""
         at = some.nonzero()[0]
         return self._replace(row=self.row[at], symbol=self.symbol[at], node=self.node[at])
+
+    def flat(self) -> np.ndarray | StoredChildren:
+        """The table, row by row: int32[num_rows * num_symbols]. A large one is never written out."""
+        at, shape = self.row * self.num_symbols + self.symbol, (self.num_rows * self.num_symbols,)
+        stored = StoredChildren({"at": at.astype(np.int32), "value": self.node.astype(np.int32)}, shape)
+        if len(at) and stored.size * stored.dtype.itemsize >= LEAST_BYTES and is_smaller(stored):
+            return stored
+        return np.asarray(stored)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

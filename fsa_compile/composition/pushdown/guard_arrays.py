@@ -117,9 +117,9 @@ class SetLayout:
         """(guards of the cases of every node, offset into `delta` of every case of every node).
 
         Args:
-          of_walk: int64[*], rows of `nodes.delta` of the cases; -1 where the node is left out.
+          of_walk: int64[*], rows of `nodes.children` of the cases; -1 where the node is left out.
         """
-        width = nodes.delta.shape[1]
+        width = nodes.children.num_symbols
         size = len(nodes.kind) + len(self.twins)
         most = max((len(found) for node, found in pops.conditions.items() if nodes.number[node]), default=0)
         guards, offset = np.zeros((size, most), np.int64), np.zeros((size, 1 << most), np.int64)

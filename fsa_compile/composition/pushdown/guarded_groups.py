@@ -16,7 +16,7 @@ from fsa_compile.arrays.ranges import spread
 from fsa_compile.artifact.guards import IMPOSSIBLE, Guard, Guards, KeySets, composed
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
-from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets, ranges
+from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets
 
 
 def required_next(sets: KeySets) -> list[int]:
@@ -96,12 +96,10 @@ def _split(
     index = index[order]
     guarded = np.concatenate((guard[rest], half[row, 0]))[order]
     wants = np.concatenate((np.zeros(len(rest), bool), half[row, 1] > 0))[order]
-    which, part = ranges(groups.part_offset[index], groups.part_offset[index + 1])
+    names = ("node", "target", "push", "add", "set", "hash", "size", "leaf", "reduced")
     return dataclasses.replace(
         groups,
-        **{name: getattr(groups, name)[index] for name in ("node", "target", "push", "add", "set", "hash", "size", "reduced")},
-        part_offset=np.searchsorted(which, np.arange(len(index) + 1)),
-        part=groups.part[part],
+        **{name: getattr(groups, name)[index] for name in names},
         sets=GroupSets(guards, guarded, held[index], wants, strings),
     )
 

@@ -50,7 +50,7 @@ class Waits:
 
     Attributes:
       num_symbols: as given.
-      strings: symbols of each push string.
+      pushed, first: symbols of all push strings, one after another, and where those of each one begin.
       calling: bool[E], effects that push.
       callers, waiting, returned: effects by target, effects by symbol that they push, and symbols by the place after the return.
       returns: how many returns each symbol has, int64[P].
@@ -60,7 +60,8 @@ class Waits:
 
     def __init__(self, ways: Ways, symbol: np.ndarray, below: np.ndarray, size: int, num_symbols: int) -> None:
         self.num_symbols = num_symbols
-        self.strings = [[s for s in string if s < num_symbols] for string in ways.string.tolist()]
+        some = ways.string < num_symbols
+        self.pushed, self.first = ways.string[some].tolist(), [0, *some.sum(1).cumsum().tolist()]
         self.calling = ways.push > 0
         calling = self.calling.nonzero()[0]
         string = np.sort(ways.string, axis=1)
@@ -242,7 +243,8 @@ class _Calls:
     def worth(self, effect: int, value: memoryview[int]) -> int:
         """What a call is worth, from the values of places."""
         target, push = value[self._target[effect]], self._push[effect]
-        string = self._waits.strings[push]
+        waits = self._waits
+        string = waits.pushed[waits.first[push] : waits.first[push + 1]]
         known = self._of_string.get(push)
         if known is None:  # its symbols have been settled
             values = [self.of_symbol[s] for s in string]

@@ -32,12 +32,11 @@ class Nodes:
       symbolic, place, kind, shape, value: int64[N'], node of the walk, place among its classes, kind of its frame, shape of its
         classes, and the register that stands for the class.
       accept: bool[N'], the text may end here, if the register allows it.
-      delta_row: int64[N'], into `delta`.
-      delta: int32[*, P'], node after popping an effective symbol; row 0 is dead.
-      children: the same, those that there are.
+      delta_row: int64[N'], into `children`.
+      children: node after popping an effective symbol, by row of delta; row 0 is dead.
       symbol, symbol_place: int64[P'], symbol and class of every effective symbol.
       symbol_number: int64[P], first effective symbol of each symbol.
-      pop_row: int64[*], into `delta`, of the cases of `StackArcs.pops`; -1 where the node is dropped.
+      pop_row: int64[*], into `children`, of the cases of `StackArcs.pops`; -1 where the node is dropped.
       max_pops: longest path in delta.
     """
 
@@ -120,15 +119,13 @@ class Nodes:
             entry, symbol = spread(self.symbol_number[symbol], np.bincount(self.symbol)[symbol])
             row, node = row[entry], node[entry] + self.symbol_place[symbol]
         self.children = Children(row, symbol, node, len(example), len(self.symbol))
-        self.delta = np.zeros((len(example), len(self.symbol)), np.int32)
-        self.delta[row, symbol] = node
 
     def _longest_path(self, of_row: np.ndarray) -> int:
         """Most cells that one token pops; `of_row` says which node each row of delta belongs to."""
         n = len(self.symbolic)
         edges = distinct(self.children.row * n + self.children.node)
         row, child = edges // n, edges % n
-        depth = np.zeros(len(self.delta), np.int64)  # of each row: the longest path of its nodes
+        depth = np.zeros(self.children.num_rows, np.int64)  # of each row: the longest path of its nodes
         for _ in range(n + 1):
             of_node = np.zeros(n, np.int64)
             np.maximum.at(of_node, of_row, depth[self.delta_row])

@@ -24,7 +24,7 @@ from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
 from fsa_compile.composition.pushdown.set_unions import LevelRows, Members, SetRanges, Unions, once_each, overlapping
 from fsa_compile.composition.pushdown.spelling import bytes_not_alone, check_bounds_of_some
-from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
+from fsa_compile.composition.pushdown.token_groups import Groups, PushString, groups_of
 from fsa_compile.composition.regular.regular_artifact import unspellable
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.budget_levels import Grid
@@ -227,14 +227,14 @@ class _Layout:
         return node
 
     def _number_pushes(self) -> None:
-        """Numbers the push strings in use; the initial stack is one of them."""
+        """Numbers the push strings in use, int64 by their numbers in `groups`; the initial stack is one of them."""
         every, sets = self.groups.strings, self.groups.sets
-        held = [(0,) * len(string) for string in every] if sets is None else sets.strings
         pushed = np.zeros(len(every), bool)
-        pushed[self.groups.push[self.sets.group]] = True
-        used = [((), ()), *((every[p], held[p]) for p in pushed.nonzero()[0].tolist())]
-        strings = {string: i for i, string in enumerate(dict.fromkeys(used))}
-        self.push = np.array([strings.get(string, 0) for string in zip(every, held)], np.int64)[self.groups.push]
+        pushed[self.groups.push[self.sets.group]] = pushed[0] = True
+        used, strings = pushed.nonzero()[0].tolist(), dict[tuple[PushString, tuple[int, ...]], int]()
+        keys = ((every[p], (0,) * len(every[p]) if sets is None else sets.strings[p]) for p in used)
+        self.push = np.zeros(len(every), np.int64)
+        self.push[used] = [strings.setdefault(key, len(strings)) for key in keys]
         initial = tuple((symbol, 0) for symbol in self.machine.stack)
         self.initial = strings.setdefault((initial, (0,) * len(initial)), len(strings))
         self.strings = [string for string, _ in strings]
@@ -277,7 +277,7 @@ class _Layout:
         twin[sets.twins] = len(nodes.kind) + np.arange(none)
         out = {name: np.concatenate((arrays[name], np.zeros((none, *arrays[name].shape[1:]), arrays[name].dtype)))
                for name in ("accept", "need", "ladder")}  # fmt: skip
-        offset = np.concatenate((arrays["delta_offset"], np.full(none, nodes.delta_row[0] * nodes.delta.shape[1])))
+        offset = np.concatenate((arrays["delta_offset"], np.full(none, nodes.delta_row[0] * nodes.children.num_symbols)))
         pop_guard, pop_offset = sets.pops(arcs.pops, nodes, nodes.pop_row)
         pop_offset[len(nodes.kind) :] = offset[len(nodes.kind) :, None]
         held = np.array([h for string in self.held_strings for h in string], np.int64)
@@ -298,8 +298,8 @@ class _Layout:
         machine, nodes = self.machine, self.nodes
         out: dict[str, Any] = {}
         if machine.control_names:
-            controls = nodes.symbolic[1:].tolist()
-            out["controls"] = [machine.control_names[c] if c < machine.num_controls else "" for c in controls]
+            names = [*machine.control_names, ""]
+            out["controls"] = [names[c] for c in np.minimum(nodes.symbolic[1:], len(names) - 1).tolist()]
         if machine.symbol_names:
             out["symbols"] = [machine.symbol_names[s] for s in nodes.symbol.tolist()]
         return out
@@ -317,8 +317,8 @@ class _Layout:
             "need": np.where(control > 0, costs.need[control], 0),
             "ladder": ladder,
             "level_slope": self._slopes(nodes.kind, nodes.place),
-            "delta_offset": nodes.delta_row * nodes.delta.shape[1],
-            "delta": nodes.delta.ravel(),
+            "delta_offset": nodes.delta_row * nodes.children.num_symbols,
+            "delta": nodes.children.flat(),
         }
 
     def _missing(self, kind: np.ndarray, shape: np.ndarray, place: np.ndarray) -> np.ndarray:
@@ -387,7 +387,7 @@ class _Layout:
         row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
         add, final = self._varying(first) if self.registers.counts else (groups.add[first], groups.set[first])
         target = self.nodes.number[groups.target[first]]
-        self.out.groups(sets.node[lo], row, target, self.push[first], add, final, alike=self.alike)
+        self.out.groups(sets.node[lo], row, target, self.push[groups.push[first]], add, final, alike=self.alike)
 
     def _varying(self, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the token sets that go with the given ones by node, target and push string add to the register, and what they set
@@ -463,7 +463,7 @@ class _Layout:
         groups = self.groups
         target, need = self.nodes.number[groups.target[group]], self.costs.group_need[group]
         return arc_effects(
-            target, self.push[group], groups.add[group], groups.set[group], cost, need, *self._set_effects(group)
+            target, self.push[groups.push[group]], groups.add[group], groups.set[group], cost, need, *self._set_effects(group)
         )
 
     def _narrow_once(self, narrow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -170,13 +170,12 @@ class InnerNodes:
     def _children(self, node: np.ndarray, control: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> Items | None:
         """Children of distinct pending sets, (node, control)[lo:hi] each."""
         walk = self.walk
-        columns = [self._symbol_classes(control[a:b]) for a, b in zip(lo.tolist(), hi.tolist())]
-        pair_set, symbol_class = spread(*np.array(columns).T)
+        groups = self._by_byte(ranges(lo, hi), node, control)
+        pair_set, symbol_class = spread(*self._symbol_classes(groups))
         class_size = np.concatenate(self._class_sizes)
         class_begin = class_size.cumsum() - class_size
         symbols = np.concatenate(self._class_symbols)
         symbol = symbols[class_begin[symbol_class]]
-        groups = self._by_byte(ranges(lo, hi), node, control)
         (pair, group, code), like = self._after_return(groups, pair_set, symbol)
         total, kind = self._totals(groups, pair, group, code, len(pair_set))[like], walk.registers.of_symbol[symbol]
         some = total > 0
@@ -387,15 +386,28 @@ class InnerNodes:
         every, which = numbered(key[order])
         return which, child[order], firsts(every // walk.width, count), len(every)
 
-    def _symbol_classes(self, controls: np.ndarray) -> tuple[int, int]:
-        """Classes of symbols through which all of some controls return alike, where one does: the first, and how many."""
-        frame = distinct(controls)
+    def _symbol_classes(self, groups: _Groups) -> tuple[np.ndarray, np.ndarray]:
+        """(first class, how many) of every set: classes of symbols through which all of its controls return alike, where one
+        does."""
+        size = np.diff(groups.first)
+        of_set = np.arange(len(size)).repeat(size)
+        at = segment_starts(of_set * self.walk.machine.num_controls + groups.control)
+        control, first = groups.control[at], firsts(of_set[at], len(size))
+        _, example, which = exampled(np.add.reduceat(mixed(control), first[:-1]))
+        found = np.empty((len(example), 2), np.int64)
+        for i in example.argsort().tolist():
+            found[i] = self._classes_of(control[first[example[i]] : first[example[i] + 1]])
+        return found[which, 0], found[which, 1]
+
+    def _classes_of(self, frame: np.ndarray) -> tuple[int, int]:
+        """The same of some controls, ascending."""
         key = frame.tobytes()
         found = self._frames.get(key)
         if found is None:
-            column = (mixed(frame)[:, None] * self.walk.ret[frame].astype(np.uint64)).sum(0, dtype=np.uint64)
+            there = self.walk.ret[frame]
+            column = (mixed(frame)[:, None] * there.astype(np.uint64)).sum(0, dtype=np.uint64)
             _, example, which = exampled(column)
-            some = self.walk.ret[frame][:, example].any(0)
+            some = there[:, example].any(0)
             order = order_of(which)
             self._class_symbols.append(order[some[which[order]]])
             self._class_sizes.append(np.bincount(which)[some])

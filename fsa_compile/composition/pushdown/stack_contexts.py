@@ -75,15 +75,21 @@ class _Rows:
         node = _targets(c)
         ends = node[_least(c, node, c.need[node]) > c.distance[node]]
         offsets = distinct(c.delta_offset[ends].astype(np.int64))
+        at, children = c.children
+        row_of, number = at // p, np.empty(len(c.delta) // p, np.int64)
         while True:
             self.too_many = len(offsets) * p > _MOST_ENTRIES
             if self.too_many:
                 return
-            child = c.delta[offsets[:, None] + np.arange(p)].astype(np.int64)
-            more = distinct(np.concatenate((offsets, c.delta_offset[child[child > 0]])))
+            number.fill(-1)
+            number[offsets // p] = np.arange(len(offsets))
+            some = (number[row_of] >= 0).nonzero()[0]
+            more = distinct(np.concatenate((offsets, c.delta_offset[children[some]])))
             if len(more) == len(offsets):
                 break
             offsets = more
+        child = np.zeros((len(offsets), p), np.int64)
+        child[number[row_of[some]], at[some] % p] = children[some]
         self.child, self.row = child, offsets.searchsorted(c.delta_offset[child])
         of_end = offsets.searchsorted(c.delta_offset[ends])
         self.ending = distinct(of_end)

@@ -25,7 +25,7 @@ from fsa_compile.arrays.ranges import segment_starts
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.pushdown import NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, joined
-from fsa_compile.composition.pushdown.leaf_stock import stocked
+from fsa_compile.composition.tokens.leaf_stock import stocked
 from fsa_compile.composition.tokens.token_sets import Parts
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import blocks, indices, joined, ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered, order_of
+from fsa_compile.arrays.ranges import blocks, indices, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.pushdown.call_sets import CallSets, PushString, Strings, call_sets, called_sets, leaves_of
 from fsa_compile.composition.pushdown.default_transitions import Derived
 from fsa_compile.composition.tokens.token_sets import TOKEN_BITS, Parts, joined_parts, parts_of
 from fsa_compile.limits import Deadline
@@ -21,11 +21,8 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "putting token sets together"
 _PART_BYTES = 96
-_MANY_LINKS = 100_000
-"""Above this many links, runs with the same callers are looked for."""
 _BLOCK = 1 << 18
 """Parts of token sets that are put together at once."""
-PushString: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class GroupSets(NamedTuple):
@@ -56,7 +53,8 @@ class Groups:
       set: int64[G], register of the target's frame where something is pushed, else 0.
       hash: uint64[G].
       size: int64[G], number of tokens.
-      part_offset: int64[G + 1]; group g consists of parts `part[part_offset[g]:part_offset[g + 1]]`.
+      leaf: int64[G], which parts a group consists of; many groups have the same ones.
+      part_offset: int64[L + 1]; leaf i has the parts `part[part_offset[i]:part_offset[i + 1]]`.
       part: int64[*].
       parts: what they are.
       reduced: bool[G], whether some parts are taken away from those before them; others may follow.
@@ -72,6 +70,7 @@ class Groups:
     set: np.ndarray
     hash: np.ndarray
     size: np.ndarray
+    leaf: np.ndarray
     part_offset: np.ndarray
     part: np.ndarray
     parts: Parts
@@ -94,7 +93,8 @@ class Groups:
         return np.concatenate((other[which], less[less_which])), np.concatenate((token, less_token))
 
     def _listed(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        which, at = ranges(self.part_offset[group], self.part_offset[group + 1])
+        leaf = self.leaf[group]
+        which, at = ranges(self.part_offset[leaf], self.part_offset[leaf + 1])
         part = self.part[at]
         size = self.parts.size[part]
         again, token = ranges(self.parts.begin[part], self.parts.begin[part] + np.abs(size))
@@ -112,7 +112,8 @@ class Groups:
         """Bit row of the tokens of some groups."""
         reduced = self.reduced[group]
         if not self._some_reduced or not reduced.any():
-            return self._union(_taken(self.part, self.part_offset[group], self.part_offset[group + 1]), tables)
+            leaf = self.leaf[group]
+            return self._union(_taken(self.part, self.part_offset[leaf], self.part_offset[leaf + 1]), tables)
         rows = [self._less(int(g), tables) for g in group[reduced]]
         if not reduced.all():
             rows.append(self.row_of(group[~reduced], tables))
@@ -124,7 +125,8 @@ class Groups:
             for row, g in zip(which[reduced].tolist(), group[reduced].tolist()):
                 rows[row] |= self._less(g, tables)
             which, group = which[~reduced], group[~reduced]
-        again, at = ranges(self.part_offset[group], self.part_offset[group + 1])
+        leaf = self.leaf[group]
+        again, at = ranges(self.part_offset[leaf], self.part_offset[leaf + 1])
         which, part = which[again], self.part[at]
         if self.parts.rows:
             of_part = self.parts.row[part]
@@ -147,7 +149,8 @@ class Groups:
 
     def _less(self, group: int, tables: VocabularyTables) -> np.ndarray:
         """Bit row of a group from some of whose parts tokens are taken away."""
-        part = self.part[self.part_offset[group] : self.part_offset[group + 1]]
+        leaf = self.leaf[group]
+        part = self.part[self.part_offset[leaf] : self.part_offset[leaf + 1]]
         taken = (self.parts.size[part] < 0).nonzero()[0]
         first, after = int(taken[0]), int(taken[-1]) + 1
         row = self._union(part[:first], tables) & ~self._union(part[first:after], tables)
@@ -201,69 +204,55 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     Raises:
       LimitError: out of time or memory.
     """
-    if deterministic and len(arcs.link_run) > _MANY_LINKS:
-        arcs = _joined_runs(arcs)
     single = (arcs.owner, arcs.token, arcs.target, arcs.count)
     large = (arcs.row_owner, arcs.row_target, arcs.row_set)
     parts = joined_parts([parts_of(tables, single, large, arcs.sets), *arcs.leaves])
-    paths = _paths(arcs, parts, deadline)
-    first, nodes = firsts(parts.owner, arcs.num_owners), len(arcs.node_owner)
-    size = first[paths.owner + 1] - first[paths.owner]
-    deadline.check_bytes(int(size.sum()) * _PART_BYTES, _DOING)
-    target, count, of_node = parts.target.astype(np.int32), parts.count.astype(np.int32), firsts(paths.node, nodes)
-    counts = bool(count.any() or paths.add.any())
-
-    def rows(some: slice) -> _Rows:
-        part, push = joined(first[paths.owner[some]], size[some]), paths.push[some].repeat(size[some])
-        none = np.broadcast_to(np.int32(0), len(part))
-        out = _Rows(paths.node[some].repeat(size[some]), target[part], push, none, none, part)
-        if not counts:
-            return out
-        own, pushed = count[part], push > 0
-        return out._replace(add=np.where(pushed, paths.add[some].repeat(size[some]), own), set=np.where(pushed, own, 0))
-
-    more, is_derived = None, np.zeros(nodes, bool)
-    if len(arcs.derived.node):
-        is_derived[arcs.derived.node] = True
-        bases = distinct(arcs.derived.base)
-        own = _joined_rows([rows(slice(of_node[base], of_node[base + 1])) for base in bases.tolist()])
-        more, parts = _of_derived(arcs.derived, own, parts, tables)
-    most = int(size.sum()) + (0 if more is None else len(more.part))
-    deadline.check_bytes(most * _PART_BYTES, _DOING)
+    full = np.zeros(arcs.num_owners, bool)
+    full[parts.owner] = True
+    ways = _Ways(arcs, parts, call_sets(arcs, full, deadline), deadline)
+    offset, part = ways.leaves.offset, ways.leaves.part
+    more, is_derived = None, np.zeros(len(arcs.node_owner), bool)
     if not deterministic:
-        own, parts = _once(rows(slice(None)), parts, tables)
-        found = iter([_grouped(own, parts, is_derived, counts)])
+        own, parts = _once(_in_parts(ways.rows(slice(0, len(is_derived))), offset, part), parts, tables)
+        offset, part = np.arange(len(parts.owner) + 1), np.arange(len(parts.owner))
+        most, found = len(part), iter([_by_effect(own, ways.counts)])
     else:
-        every = blocks(np.bincount(paths.node, size, nodes).astype(np.int64), _BLOCK)
-        each = ((some, rows(slice(of_node[some.start], of_node[min(some.stop, nodes)]))) for some in every)
-        found = (_grouped(_with_derived(own, more, some), parts, is_derived, counts) for some, own in each)
-    length, reduced, *columns = _put_together(found, most, deadline)
-    offset = np.zeros(len(length) + 1, np.int64)
-    length.cumsum(out=offset[1:])
-    columns += [] if counts else [np.broadcast_to(np.int64(0), len(length))] * 2
-    hashes, sizes, part, node, goal, push, add, final = columns
-    return Groups(node, goal, push, add, final, hashes, sizes, offset, part, parts, reduced, paths.strings)
+        if len(arcs.derived.node):
+            is_derived[arcs.derived.node] = True
+            more, parts, (offset, part) = _of_derived(arcs.derived, ways, parts, tables)
+        most = int(ways.size.sum()) + (0 if more is None else len(more.leaf))
+        every = blocks(ways.size, _BLOCK)
+        found = (_by_effect(_with_derived(ways.rows(some), more, is_derived, some), ways.counts) for some in every)
+    deadline.check_bytes(most * _PART_BYTES, _DOING)
+    node, leaf, goal, push, *changes = _put_together(found, most, deadline)
+    add, final = changes or [np.broadcast_to(np.int64(0), len(leaf))] * 2
+    hashes, sizes, reduced = parts.hash[:0], parts.size[:0], is_derived[:0]
+    if len(part):
+        hashes, sizes = (np.add.reduceat(column[part], offset[:-1]) for column in (parts.hash, parts.size))
+        reduced = np.minimum.reduceat(parts.size[part], offset[:-1]) < 0
+    return Groups(
+        node, goal, push, add, final, hashes[leaf], sizes[leaf], leaf, offset, part, parts, reduced[leaf], ways.strings
+    )
 
 
 def _put_together(pieces: Iterator[tuple[np.ndarray, ...]], most: int, deadline: Deadline) -> list[np.ndarray]:
-    """Columns of pieces, one piece after another, each of at most so many entries: memory that stays unused costs nothing."""
-    out, size = list[np.ndarray](), list[int]()
+    """Columns int64 of pieces, one after another, of at most so many entries in all: memory that stays unused costs nothing."""
+    out, size = [np.empty(0, np.int64)] * 6, 0
     for piece in pieces:
         deadline.check(_DOING)
-        out = out or [np.empty(most, column.dtype) for column in piece]
-        size = size or [0 for _ in piece]
-        for i, column in enumerate(piece):
-            out[i][size[i] : size[i] + len(column)] = column
-            size[i] += len(column)
-    return [column[:n] for column, n in zip(out, size)]
+        out = out if size else [np.empty(most, np.int64) for _ in piece]
+        for column, values in zip(out, piece):
+            column[size : size + len(values)] = values
+        size += len(piece[0])
+    return [column[:size] for column in out]
 
 
 class _Rows(NamedTuple):
-    """Parts of token sets, which several may have.
+    """Token sets of nodes.
 
     Attributes:
-      node, target, push, add, set: int32[n], as in `Groups`.
-      part: int64[n].
+      node, target, push, add, set: int64[n], as in `Groups`.
+      leaf: int64[n], which parts they consist of, or one part.
     """
 
     node: np.ndarray
@@ -271,77 +260,58 @@ class _Rows(NamedTuple):
     push: np.ndarray
     add: np.ndarray
     set: np.ndarray
-    part: np.ndarray
+    leaf: np.ndarray
 
 
-def _joined_rows(rows: list[_Rows]) -> _Rows:
+def _joined_rows(*rows: _Rows) -> _Rows:
     return _Rows(*(np.concatenate(column) for column in zip(*rows)))
 
 
-def _with_derived(rows: _Rows, more: _Rows | None, nodes: slice) -> _Rows:
-    """The rows of some nodes, and those of derived controls among these before them."""
-    if more is None:
+def _in_parts(rows: _Rows, offset: np.ndarray, part: np.ndarray) -> _Rows:
+    """Rows of single parts, from rows of leaves."""
+    which, at = ranges(offset[rows.leaf], offset[rows.leaf + 1])
+    return _Rows(*(column[which] for column in rows))._replace(leaf=part[at])
+
+
+def _with_derived(rows: _Rows, more: _Rows | None, is_derived: np.ndarray, nodes: slice) -> _Rows:
+    """The rows of some nodes, those of derived controls from what was found of these."""
+    if more is None or not len(at := ((more.node >= nodes.start) & (more.node < nodes.stop)).nonzero()[0]):
         return rows
-    at = ((more.node >= nodes.start) & (more.node < nodes.stop)).nonzero()[0]
-    return _joined_rows([_Rows(*(column[at] for column in more)), rows]) if len(at) else rows
+    own = (~is_derived[rows.node]).nonzero()[0]
+    return _joined_rows(_Rows(*(column[at] for column in more)), _Rows(*(column[own] for column in rows)))
 
 
-def _grouped(rows: _Rows, parts: Parts, is_derived: np.ndarray, counts: bool) -> tuple[np.ndarray, ...]:
-    """(number of parts, whether some are taken away, hash, size, parts, node, target, push, and where something counts add, set)
-    of token sets."""
+def _by_effect(rows: _Rows, counts: bool) -> tuple[np.ndarray, ...]:
+    """(node, leaf, target, push, and where something counts add, set), sorted by effect; no two rows of a node have the same."""
+    order = _sorted(rows[:5])[0]
+    return tuple(rows[i][order] for i in ((0, 5, 1, 2, 3, 4) if counts else (0, 5, 1, 2)))
+
+
+def _of_derived(
+    derived: Derived, ways: _Ways, parts: Parts, tables: VocabularyTables
+) -> tuple[_Rows, Parts, tuple[np.ndarray, np.ndarray]]:
+    """The token sets of derived controls, by leaves of their own; all parts; and the (offset, part) of all leaves."""
+    offset, part = ways.leaves.offset, ways.leaves.part
+    own, bases = (_in_parts(ways.rows(distinct(nodes)), offset, part) for nodes in (derived.node, derived.base))
+    by_node = order_of(bases.node)
+    more, parts = _of_bases(derived, _Rows(*(column[by_node] for column in bases)), parts, tables)
+    rows = _joined_rows(more, own)
     order, begin = _sorted(rows[:5])
-    part = rows.part[order]
-    length, reduced = segment_sizes(begin, len(order)), np.zeros(len(begin), bool)
-    size = np.add.reduceat(parts.size[part], begin) if len(begin) else begin
-    at = is_derived[rows.node[order[begin]]].nonzero()[0]
-    if len(at):
-        which, place = spread(begin[at], length[at])
-        reduced[at[which[parts.size[part[place]] < 0]]] = True
-        empty = at[size[at] <= 0]  # from which everything was taken away
-        part = np.delete(part, spread(begin[empty], length[empty])[1])
-        begin, length, reduced, size = (np.delete(column, empty) for column in (order[begin], length, reduced, size))
-        example, begin = begin, length.cumsum() - length
-    else:
-        example = order[begin]
-    hashes = np.add.reduceat(parts.hash[part], begin) if len(begin) else np.zeros(0, np.uint64)
-    return length, reduced, hashes, size, part, *(column[example].astype(np.int64) for column in rows[: 5 if counts else 3])
+    added, length = rows.leaf[order], segment_sizes(begin, len(order))
+    empty = (np.add.reduceat(parts.size[added], begin) <= 0).nonzero()[0]  # from which everything was taken away
+    example = np.delete(order[begin], empty)
+    added, length = np.delete(added, spread(begin[empty], length[empty])[1]), np.delete(length, empty)
+    found = _Rows(*(column[example] for column in rows))._replace(leaf=len(offset) - 1 + np.arange(len(length)))
+    return found, parts, (np.concatenate((offset, offset[-1] + length.cumsum())), np.concatenate((part, added)))
 
 
-def _joined_runs(arcs: StackArcs) -> StackArcs:
-    """The same where runs that have the same callers are one run, which has the tokens of all of them. No token is read from a
-    caller in two ways, so what is called from two such runs has no path twice."""
-    is_node = np.zeros(arcs.num_owners, bool)
-    is_node[arcs.node_owner] = True
-    order = order_of(arcs.link_run)
-    order = order[~is_node[arcs.link_run[order]]]
-    run = arcs.link_run[order]
-    begin = segment_starts(run)
-    if not len(begin):
-        return arcs
-    call = mixed(arcs.link_caller) + mixed(arcs.link_count << 32 | arcs.link_symbol + 1) * np.uint64(3)
-    _, example, which = exampled(np.add.reduceat(mixed(call[order]), begin))
-    number = np.arange(arcs.num_owners)
-    number[run[begin]] = run[begin[example]][which]
-    kept = (number[arcs.link_run] == arcs.link_run).nonzero()[0]
-    return dataclasses.replace(
-        arcs,
-        owner=number.astype(arcs.owner.dtype)[arcs.owner],
-        row_owner=number[arcs.row_owner],
-        link_run=arcs.link_run[kept],
-        link_caller=number[arcs.link_caller[kept]],
-        link_symbol=arcs.link_symbol[kept],
-        link_count=arcs.link_count[kept],
-        leaves=[dataclasses.replace(parts, owner=number[parts.owner]) for parts in arcs.leaves],
-    )
-
-
-def _of_derived(derived: Derived, rows: _Rows, parts: Parts, tables: VocabularyTables) -> tuple[_Rows, Parts]:
-    """The token sets of derived controls but for their own: those of their bases, less what is lost; and the parts with what is.
+def _of_bases(derived: Derived, rows: _Rows, parts: Parts, tables: VocabularyTables) -> tuple[_Rows, Parts]:
+    """The parts of derived controls but for their own: those of their bases, less what is lost; and all parts with what is.
 
     Args:
-      rows: those of the bases, by node.
+      rows: the parts of the bases, by node.
     """
-    node, part = rows.node, rows.part
+    node, part = rows.node, rows.leaf
     begin, end = (node.searchsorted(derived.base, side=side) for side in ("left", "right"))
     which, copied = ranges(begin, end)
     owner, token, of = _lost(derived, node, part, parts, tables)
@@ -365,7 +335,7 @@ def _of_derived(derived: Derived, rows: _Rows, parts: Parts, tables: VocabularyT
     more = {name: np.concatenate([getattr(parts, name), getattr(taken, name)]) for name in names}
     return both._replace(
         node=np.concatenate((derived.node[which], taken.owner)),
-        part=np.concatenate((part[copied], len(parts.owner) + np.arange(len(of)))),
+        leaf=np.concatenate((part[copied], len(parts.owner) + np.arange(len(of)))),
     ), Parts(**more, rows=parts.rows)
 
 
@@ -405,8 +375,8 @@ def _lost(
 
 
 def _once(rows: _Rows, parts: Parts, tables: VocabularyTables) -> tuple[_Rows, Parts]:
-    """Disjoint parts, one for every effect, of parts that may overlap."""
-    columns, part = rows[:5], rows.part
+    """Disjoint parts, one for every effect, of single parts that may overlap."""
+    columns, part = rows[:5], rows.leaf
     which, at = ranges(parts.begin[part], parts.begin[part] + parts.size[part])
     order, begin = _sorted((*(column[which] for column in columns), parts.token[at]))
     which, token = which[order[begin]], parts.token[at][order[begin]]
@@ -445,80 +415,46 @@ def _sorted(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
     return order, segment_starts(key[order])
 
 
-class _Paths(NamedTuple):
-    """Ways from a node through calls to an owner that has tokens.
+class _Ways:
+    """Ways from nodes to token sets.
 
     Attributes:
-      node, push, add, owner: int32[n], by node; `push` into `strings`, `add` to the node's frame before it is suspended.
+      leaves: what the token sets consist of.
+      size: int64[N], how many token sets each node has.
+      counts: whether registers change.
       strings: as in `Groups`.
     """
 
-    node: np.ndarray
-    push: np.ndarray
-    add: np.ndarray
-    owner: np.ndarray
-    strings: list[PushString]
+    def __init__(self, arcs: StackArcs, parts: Parts, sets: CallSets, deadline: Deadline) -> None:
+        n, strings = len(arcs.node_owner), Strings()
+        self.leaves = leaves_of(sets, parts, arcs.num_owners)
+        self._called, of_call = called_sets(sets, self.leaves, n, strings, deadline)
+        calls = (sets.above < n).nonzero()[0]
+        order = order_of(sets.above[calls])
+        calls, self._of_call = calls[order], of_call[order]
+        self._above, self._register, self._leaf = sets.above[calls], sets.register[calls], np.arange(len(self.leaves.set))
+        self._own, self._calls = firsts(self.leaves.set, sets.size)[: n + 1], firsts(self._above, n)
+        called = np.append(0, np.diff(self._called.first)[self._of_call].cumsum())
+        self.size = np.diff(self._own) + np.diff(called[self._calls])
+        self.counts = bool(parts.count.any() or sets.register.any())
+        self.strings = strings.all
 
-
-def _paths(arcs: StackArcs, parts: Parts, deadline: Deadline) -> _Paths:
-    full = np.zeros(arcs.num_owners, bool)
-    full[parts.owner] = True
-    useful, left = full.copy(), np.arange(len(arcs.link_run))
-    while len(left):  # a run is worth following when it, or one that it calls, has tokens
-        worth = useful[arcs.link_run[left]]
-        if not worth.any():
-            break
-        useful[arcs.link_caller[left[worth]]] = True
-        left = left[~worth]
-    kept = useful[arcs.link_run].nonzero()[0]
-    kept = kept[order_of(arcs.link_caller[kept])]
-    run, symbol, count = (column[kept].astype(np.int32) for column in (arcs.link_run, arcs.link_symbol, arcs.link_count))
-    first = firsts(arcs.link_caller[kept], arcs.num_owners)
-    strings = _Strings()
-    n = len(arcs.node_owner)
-    node, push, add = np.arange(n, dtype=np.int32), np.zeros(n, np.int32), np.zeros(n, np.int32)
-    owner = arcs.node_owner.astype(np.int32)
-    found = []
-    while len(node):
-        some = full[owner].nonzero()[0]
-        found.append(tuple(column[some] for column in (node, push, add, owner)))
-        deadline.check(_DOING)
-        which, at = ranges(first[owner], first[owner + 1])
-        deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
-        push = push[which]
-        bottom, symbols = push == 0, symbol[at]
-        add = np.where(bottom, count[at], add[which])
-        called = (symbols >= 0).nonzero()[0]
-        if len(called) == len(at):
-            push = strings.longer(push, symbols, np.where(bottom, 0, count[at]))
-        else:
-            push[called] = strings.longer(push[called], symbols[called], np.where(bottom[called], 0, count[at[called]]))
-        node, owner = node[which], run[at]
-    node, push, add, owner = (np.concatenate(column) for column in zip(*found))
-    order = node.argsort(kind="stable")  # which is fast: a few pieces, each in order
-    return _Paths(node[order], push[order], add[order], owner[order], strings.all)
-
-
-class _Strings:
-    """Push strings by number."""
-
-    def __init__(self) -> None:
-        self.all: list[PushString] = [()]
-        self._number: dict[PushString, int] = {(): 0}
-
-    def longer(self, push: np.ndarray, symbol: np.ndarray, register: np.ndarray) -> np.ndarray:
-        """Strings with one more (symbol, register) on top each."""
-        if not len(push):
-            return push
-        wide, high = int(symbol.max()) + 1, int(register.max()) + 1
-        keys, which = numbered((push.astype(np.int64) * wide + symbol) * high + register)
-        out = np.empty(len(keys), np.int32)
-        columns = keys // (wide * high), keys // high % wide, keys % high
-        for j, (p, s, r) in enumerate(zip(*(column.tolist() for column in columns))):
-            string = (*self.all[p], (s, r))
-            at = self._number.get(string)
-            if at is None:
-                at = self._number[string] = len(self.all)
-                self.all.append(string)
-            out[j] = at
-        return out[which]
+    def rows(self, nodes: slice | np.ndarray) -> _Rows:
+        """The token sets of some nodes."""
+        leaves, called = self.leaves, self._called
+        own, calls = (
+            slice(first[nodes.start], first[nodes.stop]) if isinstance(nodes, slice) else indices(first[nodes], first[nodes + 1])
+            for first in (self._own, self._calls)
+        )
+        of = self._of_call[calls]
+        call, at = ranges(called.first[of], called.first[of + 1])
+        leaf = self._leaf[own]
+        none = np.zeros(len(leaf), np.int64)
+        return _Rows(
+            np.concatenate((leaves.set[own], self._above[calls][call])),
+            np.concatenate((leaves.target[own], called.target[at])),
+            np.concatenate((none, called.string[at])),
+            np.concatenate((leaves.register[own], self._register[calls][call])),
+            np.concatenate((none, called.register[at])),
+            np.concatenate((leaf, called.leaf[at])),
+        )

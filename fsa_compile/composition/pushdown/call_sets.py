@@ -1,0 +1,239 @@
+"""What nodes read through calls: all that is called with one symbol is one set of owners, and equal sets are looked at once.
+
+A token that begins in a node and ends in a run has called its way there. Nodes have thousands of such ways in common, since they
+call the same procedures: `x` and `y` may follow a `+` here and a `(` there. So owners are put together as the states of an
+automaton are by the subset construction, with calls for symbols; the token sets of a set are those of its own members, and those
+of the sets that it calls, each with one symbol more below.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from fsa_compile.arrays.hashing import mixed
+from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
+from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.tokens.token_sets import Parts
+from fsa_compile.limits import Deadline
+
+_DOING = "putting token sets together"
+_PART_BYTES = 96
+PushString: TypeAlias = tuple[tuple[int, int], ...]
+
+
+class CallSets(NamedTuple):
+    """Sets of owners: the first N are those of nodes, the others are called.
+
+    Attributes:
+      size: number of sets.
+      set, member: int64[*], the owners of each set, the parts of their frames included.
+      above, symbol, register, below: int64[E], calls: from a set, pushing a symbol over a register, into a set.
+    """
+
+    size: int
+    set: np.ndarray
+    member: np.ndarray
+    above: np.ndarray
+    symbol: np.ndarray
+    register: np.ndarray
+    below: np.ndarray
+
+
+def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets:
+    """The sets that nodes come to.
+
+    Args:
+      full: bool[*], owners that have tokens of their own.
+    """
+    run, label, first, width = _useful_links(arcs, full)
+    size = len(arcs.node_owner)
+    known, ids = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+    of_set, member = np.arange(size), arcs.node_owner
+    members, calls = list[tuple[np.ndarray, ...]](), list[tuple[np.ndarray, ...]]()
+    while len(of_set):
+        found = [(of_set[:0], of_set[:0])]
+        while len(of_set):  # parts of a frame belong to the sets of its owner
+            members.append((of_set, member))
+            which, at = ranges(first[member], first[member + 1])
+            deadline.check(_DOING)
+            deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
+            below, by = run[at], label[at]
+            called, of_set = by > 0, of_set[which]
+            found.append((of_set[called] * width + by[called], below[called]))
+            of_set, member = of_set[~called], below[~called]
+        key, below = (np.concatenate(column) for column in zip(*found))
+        order = order_of(key)
+        key, below = key[order], below[order]
+        begin = segment_starts(key)
+        if not len(begin):
+            break
+        sets, example, which = exampled(np.add.reduceat(mixed(below), begin))
+        at = known.searchsorted(sets)
+        at[at == len(known)] = 0
+        number = np.where(known[at] == sets, ids[at], -1) if len(known) else np.full(len(sets), -1)
+        new = (number < 0).nonzero()[0]
+        number[new] = np.arange(size, size + len(new))
+        size += len(new)
+        known, ids = np.concatenate((known, sets[new])), np.concatenate((ids, number[new]))
+        order = known.argsort(kind="stable")
+        known, ids = known[order], ids[order]
+        calls.append((key[begin] // width, key[begin] % width - 1, number[which]))
+        end = np.append(begin[1:], len(key))
+        place, at = ranges(begin[example[new]], end[example[new]])
+        of_set, member = number[new][place], below[at]
+    counts = int(arcs.link_count.max(initial=0)) + 1
+    none = np.zeros(0, np.int64)
+    of_set, member = (np.concatenate(column) for column in zip(*members)) if members else (none, none)
+    above, by, below = (np.concatenate(column) for column in zip(*calls)) if calls else (none, none, none)
+    return CallSets(size, of_set, member, above, by // counts, by % counts, below)
+
+
+def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """(run, label, where those of each owner begin, a number above all labels) of the links that lead to tokens, by caller; label
+    0 says that the run is a part of the caller's frame, others are 1 + symbol * (most of all registers + 1) + register."""
+    useful, left = full.copy(), np.arange(len(arcs.link_run))
+    while len(left):  # a run is worth following when it, or one that it calls, has tokens
+        worth = useful[arcs.link_run[left]]
+        if not worth.any():
+            break
+        useful[arcs.link_caller[left[worth]]] = True
+        left = left[~worth]
+    kept = useful[arcs.link_run].nonzero()[0]
+    caller = arcs.link_caller[kept]
+    kept = kept[order_of(caller)]
+    counts = int(arcs.link_count.max(initial=0)) + 1
+    symbol = arcs.link_symbol[kept]
+    label = np.where(symbol < 0, 0, 1 + symbol * counts + arcs.link_count[kept])
+    return arcs.link_run[kept], label, firsts(caller, arcs.num_owners), int(label.max(initial=0)) + 1
+
+
+class Called(NamedTuple):
+    """Token sets of the sets of owners, by set.
+
+    Attributes:
+      first: int64[S + 1], where those of each set begin.
+      target, string, register, leaf: int64[*]; the push string, the register of the target's frame, and which parts there are.
+    """
+
+    first: np.ndarray
+    target: np.ndarray
+    string: np.ndarray
+    register: np.ndarray
+    leaf: np.ndarray
+
+
+class Leaves(NamedTuple):
+    """Parts that are one token set, of one set of owners.
+
+    Attributes:
+      set, target, register: int64[L], by set.
+      offset, part: int64[L + 1], int64[*]; leaf i consists of `part[offset[i]:offset[i + 1]]`.
+    """
+
+    set: np.ndarray
+    target: np.ndarray
+    register: np.ndarray
+    offset: np.ndarray
+    part: np.ndarray
+
+
+def leaves_of(sets: CallSets, parts: Parts, num_owners: int) -> Leaves:
+    """The token sets that the members of sets have of their own."""
+    first = firsts(parts.owner, num_owners)
+    which, part = ranges(first[sets.member], first[sets.member + 1])
+    of_set, target, count = sets.set[which], parts.target[part], parts.count[part]
+    wide, high = int(target.max(initial=0)) + 1, int(count.max(initial=0)) + 1
+    key = (of_set * wide + target) * high + count
+    order = order_of(key)
+    begin = segment_starts(key[order])
+    at = order[begin]
+    return Leaves(of_set[at], target[at], count[at], np.append(begin, len(part)), part[order])
+
+
+class Strings:
+    """Push strings by number; 0 is the empty one.
+
+    Attributes:
+      all: the strings, once `only` has been called.
+    """
+
+    def __init__(self) -> None:
+        self.all: list[PushString] = [()]
+        self._number: dict[tuple[int, int, int], int] = {}  # of the bottom, (symbol, register), and of the string above it
+
+    def below(self, symbol: np.ndarray, register: np.ndarray, string: np.ndarray) -> np.ndarray:
+        """Strings with one more (symbol, register) at the bottom each."""
+        high, most = int(register.max(initial=0)) + 1, len(self._number) + 1
+        keys, which = numbered((symbol * high + register) * most + string)
+        columns = keys // most // high, keys // most % high, keys % most
+        number = self._number
+        longer = [number.setdefault(key, len(number) + 1) for key in zip(*(column.tolist() for column in columns))]
+        return np.array(longer, np.int64)[which]
+
+    def only(self, string: np.ndarray) -> np.ndarray:
+        """Leaves only some strings, none of them empty, numbered by their length and what they push: the new number of each."""
+        every = self.all
+        for symbol, register, above in self._number:
+            every.append(((symbol, register), *every[above]))
+        bottom, length = np.array([(0, 0, 0), *self._number], np.int64), np.array([*map(len, every)], np.int64)
+        rank = np.zeros(len(every), np.int64)
+        for size in range(1, int(length.max()) + 1):
+            at = (length == size).nonzero()[0]
+            symbols, registers, above = bottom[at].T
+            rank[at[np.lexsort((rank[above], registers, symbols))]] = np.arange(len(at))
+        used, which = numbered(string)
+        order = np.lexsort((rank[used], length[used]))
+        self.all = [(), *(every[p] for p in used[order].tolist())]
+        number = np.empty(len(used), np.int64)
+        number[order] = np.arange(1, len(used) + 1)
+        return number[which]
+
+
+def called_sets(sets: CallSets, leaves: Leaves, nodes: int, strings: Strings, deadline: Deadline) -> tuple[Called, np.ndarray]:
+    """(the token sets behind every distinct (symbol, set) that nodes call, the number of those of each call of a node).
+
+    Args:
+      nodes: N; calls of nodes are those from sets below it.
+    """
+    own = firsts(leaves.set, sets.size)
+    first, size = np.zeros(sets.size, np.int64), np.zeros(sets.size, np.int64)
+    height = np.zeros(sets.size, np.int64)
+    inner = (sets.above >= nodes).nonzero()[0]
+    above, below = sets.above[inner], sets.below[inner]
+    while True:  # a run reads on where its caller stopped, so calls do not go round in circles
+        deadline.check(_DOING)
+        higher = height.copy()
+        np.maximum.at(higher, above, height[below] + 1)
+        if (higher == height).all():
+            break
+        height = higher
+    columns = tuple(np.zeros(0, np.int64) for _ in range(4))
+    height[:nodes] = -1
+    for level in range(int(height.max(initial=-1)) + 1):
+        deadline.check(_DOING)
+        some = (height == level).nonzero()[0]
+        which, leaf = ranges(own[some], own[some + 1])
+        found = [(some[which], leaves.target[leaf], np.zeros_like(leaf), leaves.register[leaf], leaf)]
+        calls = inner[height[above] == level]
+        if len(calls):
+            which, at = spread(first[sets.below[calls]], size[sets.below[calls]])
+            call = calls[which]
+            string = strings.below(sets.symbol[call], sets.register[call], columns[1][at])
+            found.append((sets.above[call], columns[0][at], string, columns[2][at], columns[3][at]))
+        of_set, *more = (np.concatenate(column) for column in zip(*found))
+        order = order_of(of_set)
+        size[some] = firsts(of_set, sets.size)[some + 1] - firsts(of_set, sets.size)[some]
+        first[some] = len(columns[0]) + size[some].cumsum() - size[some]
+        columns = tuple(np.concatenate((column, added[order])) for column, added in zip(columns, more))
+    calls = (sets.above < nodes).nonzero()[0]
+    pairs, pair_of = numbered(sets.symbol[calls] * sets.size + sets.below[calls])
+    below = pairs % sets.size
+    which, at = spread(first[below], size[below])
+    deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
+    symbol = pairs[which] // sets.size
+    string = strings.below(symbol, symbol * 0, columns[1][at])
+    begin = np.append(0, size[below].cumsum())
+    return Called(begin, columns[0][at], strings.only(string), columns[2][at], columns[3][at]), pair_of

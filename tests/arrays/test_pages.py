@@ -1,0 +1,32 @@
+"""Compiling leaves NumPy's choice of memory pages as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+import fsa_compile
+from fsa_compile.arrays import pages
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_switch_is_restored(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    states, asked = [before], list[bool]()
+
+    def switch(on: bool) -> bool:
+        states.append(on)
+        asked.append(on)
+        return states[-2]
+
+    monkeypatch.setattr(pages, "_ASK", switch)
+    vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"(", b")", b"a"], stop_ids=[0])
+    fsa_compile.compile_grammar('start: "a" | "(" start ")"', vocabulary)
+    assert (asked[:1], states[-1]) == ([False], before)
+    with pytest.raises(fsa_compile.ConstraintError):
+        fsa_compile.compile_grammar('start: "b" | "(" start ")"', vocabulary)
+    assert states[-1] == before
+
+
+def test_numpy_has_the_switch() -> None:
+    assert pages._ASK is not None
+    before = pages._ASK(False)
+    assert pages._ASK(before) is False
