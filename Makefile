@@ -32,15 +32,16 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "constrax needs Python 3.11 or later; name one: make PYTHON=python3.13 ...")'
 	$(PYTHON) -m venv $(VENV)
 
-# The stamps say what is installed; they are older than pyproject.toml when it has changed.
+# The stamps say what is installed; they are older than pyproject.toml when it has changed. Modules are compiled as they are imported: pip
+# would compile all of them, which takes a third of the installation.
 $(VENV)/.installed-all: pyproject.toml | $(BIN)/python
 	@echo "Installing into $(VENV) (once) ..."
-	$(PIP) install -e '.[all]'
+	$(PIP) install --no-compile -e '.[all]'
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
 	@echo "Installing into $(VENV) (once) ..."
-	$(PIP) install -e '.[test]'
+	$(PIP) install --no-compile -e '.[test]'
 	@touch $@ $(VENV)/.installed-all
 
 .PHONY: install
