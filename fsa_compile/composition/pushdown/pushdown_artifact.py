@@ -306,6 +306,7 @@ class _Layout:
 
     def _node_arrays(self) -> dict[str, np.ndarray]:
         nodes, costs, registers = self.nodes, self.costs, self.registers
+        self.deadline.check_bytes(4 * nodes.children.num_rows * nodes.children.num_symbols, _DOING)  # what devices write out
         controls = self.machine.num_controls
         control = np.where(nodes.symbolic < controls, nodes.symbolic, 0)
         distance = np.where(control > 0, costs.distance[control] + self._missing(nodes.kind, nodes.shape, nodes.place), 0)
