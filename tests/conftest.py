@@ -23,10 +23,7 @@ _MOST_MAPPINGS = 8_000
 """Mappings of a worker above which it drops what it has compiled."""
 
 
-_QUICKER = (
-    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-    " --xla_disable_hlo_passes=tree_reduction_rewriter,cpu-parallel-task-assigner"  # each kernel it adds takes 10 ms
-)
+_QUICKER = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 """Of XLA's compiler: where programs need little optimization, most of its time is the newer emitters'."""
 
 _KEPT = "constrax-tests-xla-"
