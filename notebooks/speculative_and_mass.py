@@ -94,7 +94,7 @@ for tokens, logprobs in zip(scores.tokens, scores.raw_logprobs):
 options = ["positive", "negativity", "neutral", "mixed"]
 traps = tables_of(*options)
 found = jax_decode.option_probabilities(decoder, prompt, traps, tokenizer, options=options, **exact)
-settings = {"key": jax.random.key(0), "max_new_tokens": 24, "bos_id": bos, "particles": 64}
+settings = {"key": jax.random.key(0), "max_new_tokens": 12, "bos_id": bos, "particles": 200}
 masked = jax_decode.generate_smc(decoder, prompt, traps, resample_below=0, **settings)
 smc = jax_decode.generate_smc(decoder, prompt, traps, **settings)
 print("mass: exact", np.exp(found.mass.log_mass[0]).round(4), " estimated", np.exp(smc.log_mass[0]).round(4))
@@ -107,8 +107,8 @@ def shares(run, weights):
 
 
 bars = {
-    "mask only": shares(masked, np.ones(64)),
-    "64 particles": shares(smc, np.exp(smc.log_weights[0])),
+    "mask only": shares(masked, np.ones(200)),
+    "200 particles": shares(smc, np.exp(smc.log_weights[0])),
     "true": found.conditional[0],
 }
 plt.figure(figsize=(8, 3))
