@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -39,14 +40,21 @@ def _init(batch, length):
 
 def block_toy(vocab_size: int = 64, seed: int = 0, scale: float = 2.0) -> FunctionDecoder:
     """A decoder over `vocab_size` logits; `scale` says how decided it is."""
+    return FunctionDecoder(_apply, _params(vocab_size, seed, scale), _init, vocab_size, _rewind)
+
+
+@functools.partial(jax.jit, static_argnums=0)  # modules make decoders when they are imported: one program for all of a size
+def _params(vocab_size, seed, scale):
     table = jax.random.normal(jax.random.key(seed), (_WINDOW, vocab_size, vocab_size), jnp.float32) * scale
     table *= (0.6 ** jnp.arange(_WINDOW, dtype=jnp.float32))[:, None, None]
-    bias = jax.random.normal(jax.random.key(seed + 1), (vocab_size,), jnp.float32) * scale / 2
-    return FunctionDecoder(_apply, {"table": table, "bias": bias}, _init, vocab_size, _rewind)
+    return {"table": table, "bias": jax.random.normal(jax.random.key(seed + 1), (vocab_size,), jnp.float32) * scale / 2}
 
 
 def disturbed(decoder: FunctionDecoder, amount: float, seed: int = 9) -> FunctionDecoder:
     """A worse model of the same shape, as drafts come from."""
-    table = decoder.params["table"]
-    noise = jax.random.normal(jax.random.key(seed), table.shape, jnp.float32) * amount
-    return dataclasses.replace(decoder, params=decoder.params | {"table": table + noise})
+    return dataclasses.replace(decoder, params=decoder.params | {"table": _noisy(decoder.params["table"], amount, seed)})
+
+
+@jax.jit
+def _noisy(table, amount, seed):
+    return table + jax.random.normal(jax.random.key(seed), table.shape, jnp.float32) * amount

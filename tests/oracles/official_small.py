@@ -66,14 +66,15 @@ def load(folder: Path) -> Small:
     path.write_bytes(proto.SerializeToString())
     embedder = {**ours.params["embedder"], "input_embedding": ours.params["embedder"]["input_embedding"][order]}
     params = {**ours.params, "embedder": embedder}
+    our_tokenizer = fsa_compile.load_tokenizer(path)
     return Small(
         gm=gm,
         model=gm.nn.Gemma3_1B(config=official_gemma.official_config(ours.config), dtype=jnp.float32),
         params=params,
         tokenizer=gm.text.Gemma3Tokenizer(path=str(path)),
         path=str(path),
-        ours=dataclasses.replace(ours, params=params),
-        our_tokenizer=fsa_compile.load_tokenizer(path),
+        ours=dataclasses.replace(ours, params=params, vocabulary_fingerprint=our_tokenizer.vocabulary.fingerprint),
+        our_tokenizer=our_tokenizer,
     )
 
 

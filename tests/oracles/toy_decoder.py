@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -35,6 +37,10 @@ def toy(vocab_size: int = 64, seed: int = 0, dtype=jnp.float32) -> FunctionDecod
     name = (vocab_size, jnp.dtype(dtype).name)
     if name not in _INITS:
         _INITS[name] = lambda batch, length: (jnp.zeros(batch, jnp.int32), jnp.zeros((batch, vocab_size), dtype))
+    return FunctionDecoder(_apply, _params(*name, seed), _INITS[name], vocab_size)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))  # modules make decoders when they are imported: one program for all of a size
+def _params(vocab_size, dtype, seed):
     table, bias = jax.random.normal(jax.random.key(seed), (2, vocab_size, vocab_size), jnp.float32) * 2
-    params = {"table": table.astype(dtype), "bias": bias[0].astype(dtype)}
-    return FunctionDecoder(_apply, params, _INITS[name], vocab_size)
+    return {"table": table.astype(dtype), "bias": bias[0].astype(dtype)}
