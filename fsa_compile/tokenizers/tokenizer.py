@@ -71,7 +71,10 @@ class Tokenizer(abc.ABC):
 def require(module: str) -> Any:
     """An optional package's module; where it is not installed, a `TokenizerError` names the extra that installs it."""
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
+        if found.__spec__ is not None and found.__spec__.origin is None:  # a namespace package: any folder is one
+            raise ImportError(f"{', '.join(found.__path__)} is a folder without a package")
+        return found
     except ImportError as error:
         raise TokenizerError(
             f"encoding text with this tokenizer needs the package {module!r}, which cannot be imported ({error})",

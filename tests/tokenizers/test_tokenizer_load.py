@@ -303,3 +303,11 @@ def test_vocabularies_and_loaded_tokenizers():
         TokenizerError, match="options were given together with a tokenizer that is already loaded"
     ):
         load_tokenizer(tokenizer, logits_width=4)
+
+
+def test_a_folder_with_the_name_of_a_package_is_not_the_package(tmp_path, monkeypatch):
+    """Python imports any folder on its path, such as a user's own `tokenizers`, where the package is not installed."""
+    (tmp_path / "package_of_an_encoder").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TokenizerError, match=r"cannot be imported \(.*package_of_an_encoder is a folder without a package"):
+        base.require("package_of_an_encoder")
