@@ -138,7 +138,7 @@ test-ray: .venv-ray/.installed  ## batches on a Ray cluster of this machine
 # vLLM as it is published (some gigabytes); tpu-inference needs Python 3.12 and is tested where it is installed beside it.
 $(SERVERS_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(SERVERS_VENV)
-	$(SERVERS_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install -e '.[compile,decode]' 'pytest>=8' 'vllm==0.33.0'
+	$(SERVERS_VENV)/bin/python -m pip --disable-pip-version-check --no-input -q install -e '.[compile,decode,models]' 'pytest>=8' 'vllm==0.33.0'
 	@touch $@
 
 .PHONY: test-servers
