@@ -84,7 +84,10 @@ def _of_library(mark: Any, name: str, place: str, allow_code: bool) -> Iterator[
 
 def _option(field: str, value: Any, mark: Any, place: str) -> Iterator[Condition]:
     if field == "pattern":
-        yield Condition("pattern", searched(value if isinstance(value, str) else value.pattern, place))
+        if getattr(value, "flags", re.UNICODE) != re.UNICODE:
+            what, fix = f"{shown(value)} has flags", "Write what they mean into the pattern, such as [Aa] for A and a."
+            raise UnsupportedTypeError(what, place=place, fix=fix)
+        yield Condition("pattern", searched(getattr(value, "pattern", value), place))
     elif field in _NUMERIC or field in _LENGTHS:
         yield Condition(field, value)
     elif field == "max_digits" or field == "decimal_places":
@@ -102,19 +105,23 @@ def _refused(mark: Any, place: str) -> UnsupportedTypeError:
     )  # fmt: skip
 
 
-_READER_DEPENDENT = re.compile(r"(?:\\.|[^\\])*?(?:\\[WSDBb]|\(\?(?!:|P?<[A-Za-z_]))", re.S)
+_READER_DEPENDENT = re.compile(r"(?:\\.|[^\\])*?(?:\\[WSDBb<>]|\(\?(?!:|P?<[A-Za-z_]))", re.S)
+_PARTS = re.compile(r"(\\.)|(\[\^?\]?(?:\\.|[^\]\\])*\])|\$", re.S)
+"""An escape, a class, or the end."""
 
 
 def searched(pattern: str, place: str) -> str:
     """A pattern that is searched for (pydantic), as one for the whole string.
 
     Pydantic's default engine is Rust's, whose `\\d`, `\\w` and `\\s` are Unicode's. Here they are ASCII, so that they mean the
-    same or less everywhere; where less would become more, the pattern is refused. `$` is the very end of the string.
+    same or less everywhere; where less would become more, the pattern is refused. `$` is the very end of the string. Rust's
+    classes have operators and classes in them.
     """
-    if _READER_DEPENDENT.match(pattern) or re.search(r"\[\^[^\]]*\\[wsd]", pattern):
+    classes = [re.sub(r"\\[^wsd]", ".", found[2]) for found in _PARTS.finditer(pattern) if found[2]]
+    if _READER_DEPENDENT.match(pattern) or any(re.search(r"^\[\^.*\\|.\[|&&|--|~~", found, re.S) for found in classes):
         raise UnsupportedTypeError(
             f"the pattern {pattern!r:.60} means different things to different readers", place=place,
-            fix=r"Write characters instead of \W, \S, \D, \b, [^\w] and flags, such as [^a-z].",
+            fix=r"Write characters instead of \W, \S, \D, \b, \<, [^\w] and flags, such as [^a-z]; in classes \[, \& and \-.",
         )  # fmt: skip
-    ends = re.sub(r"(\\.)|(\[\^?\]?(?:\\.|[^\]\\])*\])|\$", lambda m: m[1] or m[2] or r"\Z", pattern, flags=re.S)
+    ends = _PARTS.sub(lambda m: m[1] or m[2] or r"\Z", pattern)
     return rf"(?s:.*)(?a:{ends})(?s:.*)"

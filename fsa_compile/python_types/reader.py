@@ -366,7 +366,12 @@ def _bounded(shape: shapes.Number, mark: Condition, place: str) -> shapes.Number
             raise UnsupportedTypeError("multiple_of must be positive", place=place)
         return dataclasses.replace(shape, multiples=(*shape.multiples, factor))
     try:
-        bound, strict = Fraction(mark.value), mark.name in ("gt", "lt")
+        own: Any = mark.value  # as pydantic reads it: 0.1 is the decimal, not what the float is exactly
+        if shape.kind == "Decimal" and isinstance(own, float):
+            own = decimal.Decimal(repr(own))
+        elif shape.kind == "float":
+            own = float(own)
+        bound, strict = Fraction(own), mark.name in ("gt", "lt")
         if mark.name in ("gt", "ge"):
             limit = spellings.float_low(bound, strict) if shape.kind == "float" else (bound, strict)
             if shape.low is None or limit > (shape.low, shape.low_open):

@@ -7,6 +7,7 @@ import datetime
 import decimal
 import enum
 import functools
+import re
 import uuid
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, TypeVar
 
@@ -70,7 +71,8 @@ TYPES: dict[str, Any] = {
     "positive": pydantic.PositiveInt, "positive float": pydantic.PositiveFloat, "negative float": pydantic.NegativeFloat,
     "below one": Annotated[float, at.Lt(1)], "above a tenth": Annotated[float, at.Gt(0.1)], "step": Annotated[float, Field(multiple_of=0.25, ge=-3)],
     "listed": Literal["a", 1, True, None], "enum": Color, "cat": Cat, "dog": Dog, "node": Node, "pair": Pair[int], "numbers": Numbers, "everything": Everything,
-    "dict": dict[int, datetime.date], "word": Annotated[str, Field(pattern=r"^\d+\.?$|x[a-c]{2}", max_length=9)],
+    "decimal below": Annotated[decimal.Decimal, Field(gt=0.1, lt=0.3)], "float above": Annotated[float, Field(gt=decimal.Decimal("0.1"), lt=2**53 + 1)],
+    "escapes": Annotated[str, Field(pattern=re.compile(r"^[\[a\-\--\.&\.&]\[&&$"))], "dict": dict[int, datetime.date], "word": Annotated[str, Field(pattern=r"^\d+\.?$|x[a-c]{2}", max_length=9)],
 }  # fmt: skip
 
 
@@ -128,6 +130,8 @@ def test_models_come_back(name):
         ("dog", ['{"kind": "dog"}', '{"kind": "dog", "name": ""}', '{"kind": "dog", "name": "abcdef"}', '{"kind": "dog", "name": "a\\n"}']),
         ("everything", ['{"pet": {"kind": "cat"}, "theSize": 1}', '{"pet": {"kind": "cat"}, "size": 0.5}', '{"pet": {"kind": "cow"}}', '{"pet": {}, "price": 0.001}']),
         ("below one", ["1", "0.99999999999999999999", "1.5"]),
+        ("decimal below", ["0.1", "0.3", "0.30"]),
+        ("float above", ["0.1", "0.10", "9007199254740992"]),
         ("above a tenth", ["0.1", "0.10000000000000000000001"]),
         ("positive float", ["0", "-1", "0.0e9", "1e-999"]),
         ("aware", ['"2024-02-29T12:00:00"', '"2023-02-29T12:00:00Z"', '"0000-01-01T00:00:00Z"']),
@@ -222,7 +226,8 @@ def model(**fields: Any) -> type[BaseModel]:
         (model(x=(Annotated[str, at.Predicate(str.isdigit)], ...)), "Made.x"),
         (model(x=(Annotated[str, StringConstraints(strip_whitespace=True)], ...)), "Made.x"),
         (model(x=(Annotated[str, Field(pattern=r"^\W$")], ...)), "Made.x"),
-        (model(x=(Annotated[str, Field(pattern=r"[^\d]")], ...)), "Made.x"),
+        *[(model(x=(Annotated[str, Field(pattern=p)], ...)), "Made.x") for p in (r"[^\d]", r"[^\]\w]", r"^\<a", "[a&&b]", "[ab~~b]", "[a[b]]", "[[:alpha:]]", "[+--]")],
+        *[(model(x=(Annotated[str, Field(pattern=re.compile("a b", flag))], ...)), "Made.x") for flag in (re.X, re.I, re.A)],
         (model(x=(list[bytes], ...)), "Made"),
         (model(x=(bytes, ...)), "Made"),
         (model(x=(Annotated[decimal.Decimal, Field(max_digits=3)], ...)), "Made.x"),
