@@ -107,6 +107,8 @@ class Reader:
             raise LimitError("max_values", self._most, "the type")
         if not self._left % 256:
             check_time("reading the type")
+        if T is typing.Self or type(T).__name__ == "PydanticRecursiveRef":
+            T = scope.names.get("typing.Self" if T is typing.Self else T.type_ref, T)
         if isinstance(T, (str, typing.ForwardRef)):
             return self._forward(T, place, scope, marks)
         if isinstance(T, typing.TypeVar):

@@ -37,7 +37,8 @@ def read(reader: TypeReader, T: Any, origin: Any, args: tuple[Any, ...], scope: 
     module = sys.modules.get(cls.__module__)
     name = cls.__name__ + (f"[{', '.join(getattr(x, '__name__', str(x)) for x in given)}]" if given else "")
     texts = _conditions_of_texts(cls, name, scope)
-    inner = Scope({**(vars(module) if module else {}), cls.__name__: cls, **reader.namespace}, variables, texts)
+    itself = {"typing.Self": cls[given] if given else cls, **_recursive(cls)}  # type: ignore[index]
+    inner = Scope({**(vars(module) if module else {}), cls.__name__: cls, **reader.namespace, **itself}, variables, texts)
     if tag is None:
         return reader.defined((cls, *given, texts), name, lambda: make(reader, cls, name, inner))
     return reader.defined((cls, *given, texts, "tag", tag), name, lambda: _tagged(make(reader, cls, name, inner), tag))
@@ -137,6 +138,13 @@ def _pydantic(reader: TypeReader, cls: Any, name: str, scope: Scope) -> Shape:
         return Wrapped(cls, fields[0].shape, lambda value: cls.model_validate(value))
     build = (lambda values: cls.model_validate(values)) if hasattr(cls, "model_validate") else (lambda values: cls(**values))
     return Record(name.partition("[")[0], cls, "object", tuple(fields), build)
+
+
+def _recursive(cls: Any) -> dict[str, Any]:
+    """The classes that a generic model's fields know by references of pydantic's own, as they recur."""
+    schema = vars(cls).get("__pydantic_core_schema__")
+    found = schema.get("definitions", ()) if isinstance(schema, dict) else ()
+    return {part["ref"]: part["cls"] for part in found if "cls" in part}
 
 
 def _is_root_model(cls: Any) -> bool:

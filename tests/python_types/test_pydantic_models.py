@@ -9,7 +9,7 @@ import enum
 import functools
 import re
 import uuid
-from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Self, TypeVar
 
 import pytest
 
@@ -52,6 +52,13 @@ class Pair(BaseModel, Generic[T]):
     right: T | None = None
 
 
+class Chain(BaseModel, Generic[T]):
+    first: T
+    rest: Chain[T] | None = None
+    same: Self | None = None
+    others: list[Chain[T]] = []
+
+
 class Numbers(RootModel[list[int]]):
     pass
 
@@ -70,7 +77,7 @@ TYPES: dict[str, Any] = {
     "time": datetime.time, "timedelta": datetime.timedelta, "uuid": uuid.UUID, "aware": AwareDatetime, "uuid4": pydantic.UUID4,
     "positive": pydantic.PositiveInt, "positive float": pydantic.PositiveFloat, "negative float": pydantic.NegativeFloat,
     "below one": Annotated[float, at.Lt(1)], "above a tenth": Annotated[float, at.Gt(0.1)], "step": Annotated[float, Field(multiple_of=0.25, ge=-3)],
-    "listed": Literal["a", 1, True, None], "enum": Color, "cat": Cat, "dog": Dog, "node": Node, "pair": Pair[int], "numbers": Numbers, "everything": Everything,
+    "listed": Literal["a", 1, True, None], "enum": Color, "cat": Cat, "dog": Dog, "node": Node, "pair": Pair[int], "chain": Chain[Pair[bool]], "numbers": Numbers, "everything": Everything,
     "decimal below": Annotated[decimal.Decimal, Field(gt=0.1, lt=0.3)], "float above": Annotated[float, Field(gt=decimal.Decimal("0.1"), lt=2**53 + 1)],
     "escapes": Annotated[str, Field(pattern=re.compile(r"^[\[a\-\--\.&\.&]\[&&$"))], "dict": dict[int, datetime.date], "word": Annotated[str, Field(pattern=r"^\d+\.?$|x[a-c]{2}", max_length=9)],
 }  # fmt: skip
@@ -101,6 +108,7 @@ VALUES: dict[str, list[Any]] = {
     "dog": [Dog(kind="dog", name="rex")],
     "node": [Node(value=-1.5e-9, below=[Node(value=1e22)])],
     "pair": [Pair[int](left=1), Pair[int](left=1, right=-2)],
+    "chain": [Chain[Pair[bool]](first=Pair[bool](left=True), rest=Chain[Pair[bool]](first=Pair[bool](left=False)))],
     "numbers": [Numbers([]), Numbers([1, 2])],
     "everything": [
         Everything(pet=Cat()),
