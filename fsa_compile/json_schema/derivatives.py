@@ -37,7 +37,7 @@ from fsa_compile.json_schema.contradictions import Contradictions
 from fsa_compile.json_schema.decision_diagrams import FIRST_NODE, Decisions
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.schema_options import SchemaOptions
-from fsa_compile.json_schema.values import ANYTHING, NOTHING, Value, Values
+from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Orders, Value, Values
 from fsa_compile.limits import check_time
 
 _FEW_CASES = 8
@@ -304,7 +304,7 @@ class Derivatives:
     # the step itself
 
     def _split(self, formula: int, fixed: dict[int, int], rewrites: list[Rewrite]) -> list[Case]:
-        """The cases of one member; false formulas are dropped."""
+        """The cases of one member; false formulas are dropped. Its objects keep to the key orders of what holds."""
         d = self._decisions
         asked = [r.variable for r in rewrites]
         # An atom may become one that is still to be rewritten: then the old ones are moved aside.
@@ -313,20 +313,21 @@ class Derivatives:
             formula = d.substitute(formula, aside)
             rewrites = [r._replace(variable=d.variable(Before(r.variable))) for r in rewrites]
         formula = d.substitute(formula, fixed)
-        cases = {formula: ANYTHING} if formula else {}
+        cases = {formula: (ANYTHING, UNORDERED)} if formula else {}
         for variable, condition, then, other, repairs in rewrites:
-            after: dict[int, Value] = {}
-            for f, known in cases.items():
+            after: dict[int, tuple[Value, Orders]] = {}
+            breaks, ways = self._values.negated(condition)._replace(orders=UNORDERED), condition.orders
+            for f, (known, behind) in cases.items():
                 if variable not in d.support(f):
-                    self._add(after, f, known)
+                    self._add(after, f, known, behind)
                     continue
                 stays = then >= FIRST_NODE and d.node(then) == (variable, 0, 1)
                 if g := f if stays else d.substitute(f, {variable: then}):
-                    self._add(after, g, self.pruned(self._values.both(known, condition)))
+                    self._add(after, g, self.pruned(self._values.met(known, condition)), behind)
                 if g := self._repaired(f, variable, then) if repairs else d.substitute(f, {variable: other}):
-                    self._add(after, g, self.pruned(self._values.both(known, self._values.negated(condition))))
+                    self._add(after, g, self.pruned(self._values.met(known, breaks)), self._values.in_turn(behind, ways))
             if len(after) > _FEW_CASES:
-                after = {f: known for f, known in after.items() if any(self._without_contradictions(known).formulas)}
+                after = {f: known for f, known in after.items() if any(self._without_contradictions(known[0]).formulas)}
             cases = after
             if len(cases) > self._options.max_outcomes:
                 where = next((place for v in asked if (place := self._keywords.origin.get(d.atoms[v]))), "#")
@@ -335,7 +336,7 @@ class Derivatives:
                     f"Sorting the values of one member by what they leave open of {where}",
                     fix="Tell the branches of anyOf and oneOf apart by an early key, such as a constant type.",
                 )  # fmt: skip
-        return [Case(f, condition) for f, condition in cases.items()]
+        return [Case(f, self._values.before(*found)) for f, found in cases.items()]
 
     def _repaired(self, formula: int, variable: int, then: int) -> int:
         """The formula after a value that is not what `variable` asks: false from now on, unless the same key comes again."""
@@ -343,10 +344,12 @@ class Derivatives:
         false = d.substitute(formula, {variable: 0})
         return d.choose(d.atom(NoneUnnamed()), false, d.agreed(false, d.substitute(formula, {variable: then})))
 
-    def _add(self, cases: dict[int, Value], formula: int, condition: Value) -> None:
+    def _add(self, cases: dict[int, tuple[Value, Orders]], formula: int, condition: Value, behind: Orders) -> None:
+        """Adds a case. `behind`: orders of keys behind those of the condition, which are named by what does not hold."""
         if any(condition.formulas):
-            known = cases.get(formula)
-            cases[formula] = condition if known is None else self._values.any_of([known, condition])
+            v, known = self._values, cases.get(formula)
+            joined = known and v.any_of([v.before(*known), v.before(condition, behind)])
+            cases[formula] = (joined, UNORDERED) if joined else (condition, behind)
 
     def pruned(self, value: Value) -> Value:
         """The value without cases that contradict each other: words of finite lists exclude each other, and single numbers."""

@@ -73,7 +73,7 @@ class Values:
         if b == ANYTHING:
             return a
         d = self.decisions
-        return Value(tuple(map(d.both, a.formulas, b.formulas)), self._in_turn(a.orders, b.orders))
+        return Value(tuple(map(d.both, a.formulas, b.formulas)), self.in_turn(a.orders, b.orders))
 
     def all_of(self, values: Iterable[Value]) -> Value:
         """The values in all."""
@@ -105,14 +105,14 @@ class Values:
     def choose(self, condition: Value, then: Value, other: Value) -> Value:
         """`then` for values in `condition`, `other` for the rest."""
         formulas = tuple(map(self.decisions.choose, condition.formulas, then.formulas, other.formulas))
-        turns = [self._in_turn(condition.orders, then.orders), self._in_turn(condition.orders, other.orders)]
+        turns = [self.in_turn(condition.orders, then.orders), self.in_turn(condition.orders, other.orders)]
         return Value(formulas, self._either(turns))
 
     def dependent(self, key: str, below: Value) -> Value:
         """The values that are in `below` if they have a key; the key comes before the keys of `below`, or after them."""
         has = self.has(key)
         value = self.choose(has, below, ANYTHING)
-        return Value(value.formulas, self._either([value.orders, self._in_turn(below.orders, has.orders)]))
+        return Value(value.formulas, self._either([value.orders, self.in_turn(below.orders, has.orders)]))
 
     def classify(self, cases: Sequence[Value], meets: Meets = ()) -> tuple[int, Value]:
         """(first, the value whose outcome is first + i for the values in case i); the cases are disjoint.
@@ -130,7 +130,15 @@ class Values:
             formulas = tuple(self.decisions.choose(c, first + i, f) for c, f in zip(case.formulas, formulas))
         return first, Value(formulas, self._either([case.orders for case in cases]))
 
-    def _in_turn(self, a: Orders, b: Orders) -> Orders:
+    def met(self, a: Value, b: Value) -> Value:
+        """The values in both; their objects keep to the orders of either."""
+        return Value(self.both(a, b).formulas, self._either([a.orders, b.orders]))
+
+    def before(self, value: Value, behind: Orders) -> Value:
+        """The value, whose objects may have other keys behind its own."""
+        return value._replace(orders=self.in_turn(value.orders, behind))
+
+    def in_turn(self, a: Orders, b: Orders) -> Orders:
         """An order of a, then one of b."""
         if a == UNORDERED:
             return b

@@ -6,6 +6,7 @@ import collections
 import json
 import random
 import re
+from collections.abc import Callable
 
 import jsonschema
 import pytest
@@ -65,3 +66,39 @@ def test_random_schemas_agree_with_jsonschema(tally):
         schema = random_schema(rng, rng.choice([2, 3, 3, 4]))
         assert disagreements(schema, rng, tally) == [], schema
     assert tally["texts"] > tally["made"]
+
+
+def ordered(rng: random.Random, depth: int) -> tuple[dict, Callable[[], object]]:
+    """An object, or branches whose members are such, and what makes instances of one branch in the order of its keys."""
+    if not depth:
+        keys = rng.sample("abcd", rng.randint(2, 3))
+        parts = {key: rng.choice([({"type": "integer"}, 1), ({"enum": ["x", 1]}, "x"), ({"type": "null"}, None)]) for key in keys}
+        needed = [key for key in keys if rng.random() < 0.3]
+        schema = {"type": "object", "properties": {key: part for key, (part, _) in parts.items()}, "required": needed, "additionalProperties": False}
+        return schema, lambda: {key: value for key, (_, value) in parts.items() if key in needed or rng.random() < 0.7}
+    branches = []
+    for _ in range(rng.randint(2, 3)):
+        inner, make = ordered(rng, rng.randint(0, depth - 1))
+        forms = [
+            ({"type": "array", "items": inner}, lambda make=make: [make(), make()]), ({"type": "array", "prefixItems": [inner, True]}, lambda make=make: [make(), 1]),
+            ({"type": "object", "properties": {"x": inner, "y": {"enum": [1, 2]}}}, lambda make=make: {"x": make(), "y": 1}), (inner, make),
+        ]  # fmt: skip
+        branches.append(rng.choice(forms))
+    return {rng.choice(["anyOf", "anyOf", "oneOf"]): [schema for schema, _ in branches]}, lambda: rng.choice(branches)[1]()
+
+
+def test_members_keep_to_the_order_of_their_branch(tally):
+    """The branch may be known long after the member: each branch's order is kept, by what breaks others too."""
+    for rng in tally.cases(40):
+        schema, make = ordered(rng, rng.choice([1, 2, 2]))
+        validator = jsonschema.Draft202012Validator(schema)
+        try:
+            machine = schema_machine(schema)
+        except UnsatisfiableSchemaError:
+            continue
+        tally["made"] += 1
+        for instance in [make() for _ in range(8)]:
+            accepted = machine.accepts(json.dumps(instance).encode())
+            assert accepted == validator.is_valid(instance), (schema, instance)
+            tally["checks"] += 1
+    assert tally["checks"] > 200
