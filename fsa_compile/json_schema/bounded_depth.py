@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.graphs import moves, reach, useful
+from fsa_compile.arrays.graphs import Numbers, moves, reach, useful
 from fsa_compile.automata.byte_dfa import ByteDfa
-from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine
+from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN, ByteMachine, Configuration
 from fsa_compile.errors import LimitError, UnsatisfiableSchemaError, UnsupportedSchemaError
 from fsa_compile.json_schema.schema_options import SchemaOptions
 from fsa_compile.limits import CompileLimits, Deadline
@@ -110,6 +110,8 @@ class _Truncation:
 
     def automaton(self) -> ByteDfa:
         """The automaton, without what is not reached or leads nowhere; `start` is 0 when nothing is left."""
+        if self._machine.sets is not None:
+            return self._with_sets()
         start, bottom = self._machine.start, self._stack(_Stack(self._machine.stack, "-"))
         keys = [np.zeros(1, np.int64), np.array([bottom * self._width + start])]
         rows = [np.zeros((1, len(self._column)), np.int64), self._begun(self._rows(bottom, np.array([start])))]
@@ -135,6 +137,27 @@ class _Truncation:
         table = np.searchsorted(every[at], np.concatenate(rows)[at])
         first = int(np.searchsorted(every[at], keys[1][0]))
         return _useful(table, np.concatenate(final)[at], first, self._byte_class.astype(np.uint8))
+
+    def _with_sets(self) -> ByteDfa:
+        """The automaton of a machine that remembers keys: states are (configuration, kinds of its frames) pairs."""
+        machine, dead = self._machine, (Configuration(0, 0, (), 0, ()), "")
+        byte_of = np.zeros(len(self._column), np.int64)
+        byte_of[self._byte_class[::-1]] = np.arange(256)[::-1]
+        number = Numbers[tuple[Configuration, str]]([dead, (machine.initial, "-")])
+        rows, final = list[np.ndarray](), list[bool]()
+        for here, kinds in number.order:
+            row = np.zeros(len(self._column), np.int64)
+            for column in np.flatnonzero(machine.action[here.control][self._column]).tolist():
+                opens = self._open.get(column, "")
+                for after in machine.step([here], int(byte_of[column])):
+                    symbols = tuple([symbol for symbol, _ in after.stack])
+                    above = opens if here == machine.initial or len(after.stack) > len(here.stack) else ""
+                    inside = (kinds[: len(symbols) - len(above)] + above).ljust(len(symbols), "-")
+                    row[column] = number[after, inside] if self._stack(_Stack(symbols, inside)) >= 0 else 0
+            rows.append(row)
+            final.append(machine.may_end([here]))
+            self._check(len(number))
+        return _useful(np.stack(rows), np.array(final), 1, self._byte_class.astype(np.uint8))
 
     def _check(self, states: int) -> None:
         if states > self._limits.max_states:

@@ -59,9 +59,9 @@ class SchemaOptions:
       additional_properties: what an object may hold besides the keys that its schema names, where the schema does not say:
         True, anything, as the standard has it; False, nothing. Objects whose schemas name no keys stay as they are.
       max_object_depth, max_array_depth: how deep objects may stand within objects, and arrays within arrays, whatever is between
-        them. With one of these the artifact needs no stack: every stack within the bounds is written out, and values that would
-        nest deeper are not accepted. None is no bound, for what the schema itself does not nest without end. (For
-        `compile_json_schema`; `schema_machine` refuses them.)
+        them. With one of these the artifact needs no stack: every stack within the bounds is written out (with `key_order="any"`
+        every set of keys too: twice as many states for each key), and values that would nest deeper are not accepted. None is no
+        bound, for what the schema itself does not nest without end. (For `compile_json_schema`; `schema_machine` refuses them.)
       max_formula: nodes of the decision diagrams of all conditions.
       max_outcomes: kinds of values that one member must be sorted into, because branches stay open after it (at most 62).
       max_product: joint states of the conditions on one string or number.

@@ -47,8 +47,8 @@ def within(text: bytes, depths: Depths) -> bool:
     return all(most is None or depth(value, kind) <= most for kind, most in zip((dict, list), depths))
 
 
-def automaton(schema: object, depths: Depths):
-    machine = schema_machine(schema, options=without_counters(SchemaOptions()))
+def automaton(schema: object, depths: Depths, key_order: str = "declared"):
+    machine = schema_machine(schema, options=without_counters(SchemaOptions(key_order=key_order)))
     return machine, truncated(machine, depths, LIMITS, Deadline(LIMITS))
 
 
@@ -117,13 +117,27 @@ def test_instances_of_random_schemas(exhaustive):
         schema = random_schema(rng, 3)
         depths = Depths(rng.randint(0, 2), rng.randint(0, 2))
         try:
-            machine, dfa = automaton(schema, depths)
+            machine, dfa = automaton(schema, depths, "any" if sum(depths) == 1 else "declared")
         except (UnsatisfiableError, UnsupportedSchemaError):  # the latter where only repeated keys could satisfy it
             continue
         compared += 1
         for text in rng.sample(texts, 150):
             assert accepts(dfa, text) == (machine.accepts(text) and within(text, depths)), (schema, depths, text)
     assert compared > count / 2
+
+
+def test_keys_in_any_order_come_once_and_none_is_missing():
+    inner = {"type": "object", "properties": {"c": {"type": "array", "items": False}, "d": {"$ref": "#"}}, "additionalProperties": False}
+    schema = {"type": "object", "properties": {"a": {"type": "null"}, "b": inner}, "required": ["a", "b"], "additionalProperties": False}
+    machine, dfa = automaton(schema, Depths(3, 1), "any")
+    parts = ['"a": null', '"b": {}', '"b": {"c": []}', '"b": {"d": {"a": null, "b": {}}}', '"b": {"d": {"b": {}, "a": null}, "c": []}', '"b": {"d": {"b": {}}}']
+    found = 0
+    for n in range(4):
+        for some in itertools.product(parts, repeat=n):
+            text = f"{{{', '.join(some)}}}".encode()
+            assert accepts(dfa, text) == (machine.accepts(text) and within(text, Depths(3, 1))), text
+            found += accepts(dfa, text)
+    assert found == 4
 
 
 def test_masks_over_ambiguous_tokens():
