@@ -127,7 +127,7 @@ class Reader:
             return _unmarked(shapes.Options(tuple([_literal(x, place) for x in args])), marks, place)
         if hasattr(T, "__value__") or hasattr(origin, "__value__"):
             return self._alias(T, origin, args, place, scope, marks)
-        plain = self._plain(T, place)
+        plain = self._plain(T, place, scope)
         if isinstance(plain, shapes.Text):
             given = {mark.name for mark in marks}
             marks += tuple([mark for mark in scope.texts if mark.name not in given])
@@ -164,7 +164,7 @@ class Reader:
         if marks or isinstance(found, (type, str)):
             return self.read(found, place, scope, marks)
         name = T if isinstance(T, str) else T.__forward_arg__
-        return self.defined(("alias", found, *scope.variables.values(), scope.texts), name, lambda: self.read(found, name, scope))
+        return self.defined(("alias", found, *scope.variables.values(), *scope[2:]), name, lambda: self.read(found, name, scope))
 
     def _resolved(self, T: str | typing.ForwardRef, place: str, scope: Scope) -> Any:
         text = T if isinstance(T, str) else T.__forward_arg__
@@ -199,13 +199,14 @@ class Reader:
         module = sys.modules.get(alias.__module__)
         names = {**(vars(module) if module else {}), **self.namespace}
         variables = dict(zip(alias.__type_params__, [substituted(x, scope) for x in args]))
-        inner = Scope(names, variables, scope.texts)
+        inner = scope._replace(names=names, variables=variables)
         if marks:
             return self.read(alias.__value__, place, inner, marks)
         name = type_name(T)
-        return self.defined((alias, *variables.values(), scope.texts), name, lambda: self.read(alias.__value__, name, inner))
+        own = (alias, *variables.values(), *scope[2:])
+        return self.defined(own, name, lambda: self.read(alias.__value__, name, inner))
 
-    def _plain(self, T: Any, place: str) -> Shape | None:
+    def _plain(self, T: Any, place: str, scope: Scope) -> Shape | None:
         if T is None or T is type(None):
             return shapes.Nothing()
         if T is Any or T is object:
@@ -219,7 +220,7 @@ class Reader:
         if isinstance(T, type) and T in simple:
             return simple[T]
         if isinstance(T, type) and issubclass(T, enum.Enum):
-            return _enum(T, place)
+            return dataclasses.replace(_enum(T, place), by_value=scope.by_value)
         if getattr(T, "__module__", "") == "pydantic.types" and T.__name__ in ("AwareDatetime", "NaiveDatetime"):
             return spellings.moment("aware" if T.__name__ == "AwareDatetime" else "naive")
         return None

@@ -38,10 +38,12 @@ def read(reader: TypeReader, T: Any, origin: Any, args: tuple[Any, ...], scope: 
     name = cls.__name__ + (f"[{', '.join(getattr(x, '__name__', str(x)) for x in given)}]" if given else "")
     texts = _conditions_of_texts(cls, name, scope)
     itself = {"typing.Self": cls[given] if given else cls, **_recursive(cls)}  # type: ignore[index]
-    inner = Scope({**(vars(module) if module else {}), cls.__name__: cls, **reader.namespace, **itself}, variables, texts)
+    names = {**(vars(module) if module else {}), cls.__name__: cls, **reader.namespace, **itself}
+    by_value = bool(_config(cls).get("use_enum_values")) if _is_configured(cls) else scope.by_value
+    inner = Scope(names, variables, texts, by_value)
     if tag is None:
-        return reader.defined((cls, *given, texts), name, lambda: make(reader, cls, name, inner))
-    return reader.defined((cls, *given, texts, "tag", tag), name, lambda: _tagged(make(reader, cls, name, inner), tag))
+        return reader.defined((cls, *given, *inner[2:]), name, lambda: make(reader, cls, name, inner))
+    return reader.defined((cls, *given, *inner[2:], "tag", tag), name, lambda: _tagged(make(reader, cls, name, inner), tag))
 
 
 def _conditions_of_texts(cls: type, name: str, scope: Scope) -> tuple[Condition, ...]:
@@ -52,7 +54,7 @@ def _conditions_of_texts(cls: type, name: str, scope: Scope) -> tuple[Condition,
             raise UnsupportedTypeError(
                 f"{option} changes a string after its conditions were checked", place=name, fix="Remove it from the config."
             )
-    if not config and not hasattr(cls, "__pydantic_fields__"):
+    if not _is_configured(cls):
         return scope.texts
     lengths = (("min_length", config.get("str_min_length") or None), ("max_length", config.get("str_max_length")))
     return tuple([Condition(kind, length) for kind, length in lengths if length is not None])
@@ -60,6 +62,11 @@ def _conditions_of_texts(cls: type, name: str, scope: Scope) -> tuple[Condition,
 
 def _config(cls: Any) -> dict[str, Any]:
     return dict(getattr(cls, "model_config", None) or getattr(cls, "__pydantic_config__", None) or {})
+
+
+def _is_configured(cls: Any) -> bool:
+    """Whether a class has a config of its own; to others, that of the class around them applies."""
+    return bool(_config(cls)) or hasattr(cls, "__pydantic_fields__")
 
 
 def _tagged(shape: Shape, tag: str) -> Shape:

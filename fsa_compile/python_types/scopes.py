@@ -22,11 +22,13 @@ class Scope(NamedTuple):
       names: for forward references.
       variables: types by type variable.
       texts: conditions of every str that has none of the same name, from the config of the class around it.
+      by_value: whether that config keeps members of enums as their values.
     """
 
     names: dict[str, Any]
     variables: dict[Any, Any]
     texts: tuple[Condition, ...] = ()
+    by_value: bool = False
 
 
 class TypeReader(Protocol):

@@ -99,9 +99,10 @@ class Option:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """One of a finite list: Literal and Enum."""
+    """One of a finite list: Literal and Enum. `by_value`: a member of an enum is kept as its value."""
 
     options: tuple[Option, ...]
+    by_value: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -121,8 +121,9 @@ def special_text(shape: shapes.Special, value: Any, place: str) -> str:
 def option(shape: shapes.Options, value: Any, place: str) -> shapes.Option:
     """The entry of a listed value."""
     for found in shape.options:
-        if type(found.value) is type(value) and found.value == value:
-            return found
+        for own in (found.value, found.value.value) if shape.by_value else (found.value,):
+            if type(own) is type(value) and own == value:
+                return found
     raise TypeTextError(f"{shown(value)} is not one of the listed values", place=place)
 
 

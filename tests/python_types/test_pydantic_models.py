@@ -274,3 +274,37 @@ def test_what_the_limits_say():
     assert type(TypeAdapter(Rank | int).validate_json("1")) is int
     with pytest.raises(pydantic.ValidationError, match=r"Input should be <Tone\.RED"):
         Open.model_validate_json('{"tone": "red"}')
+
+
+class Letter(enum.Enum):
+    A = "a"
+    B = "b"
+
+
+class InsideByMember(BaseModel):
+    letter: Letter
+
+
+class ByValue(BaseModel, use_enum_values=True):
+    """Keeps members of enums as their values, but for defaults; what is inside has a config of its own."""
+
+    letter: Letter
+    letters: dict[Letter, list[Letter]] = {}
+    either: Letter | int = 3
+    default: Letter = Letter.A
+    inside: InsideByMember | None = None
+
+
+@pytest.mark.parametrize("style", ["json", "python"])
+def test_members_of_enums_are_written_however_the_model_keeps_them(style):
+    text = '{"letter": "b", "letters": {"a": ["b"]}, "either": "a", "default": "b", "inside": {"letter": "a"}}'
+    value = ByValue.model_validate_json(text)
+    assert (value.letter, value.inside.letter) == ("b", Letter.A)
+    written = dump(ByValue, value, style=style)
+    assert written == text or style == "python"
+    assert parse(ByValue, written, style=style) == value
+    default = ByValue(letter=Letter.B)
+    assert default.default is Letter.A
+    assert '"default": "a"' in dump(ByValue, default)
+    with pytest.raises(TypeTextError, match="'b' is not one of the listed values"):
+        dump(InsideByMember, InsideByMember.model_construct(letter="b"))
