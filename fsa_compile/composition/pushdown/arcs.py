@@ -1,14 +1,18 @@
-"""`StackArcs`: what the token walk of a machine with a stack found. Data only."""
+"""`StackArcs`: what the token walk of a machine with a stack found; and `Places`, between which frames of it end."""
 
 from __future__ import annotations
 
 import dataclasses
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fsa_compile.arrays.integers import distinct, exampled, firsts
+from fsa_compile.arrays.ranges import ranges
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.artifact.stored_arrays import LEAST_BYTES, StoredChildren, is_smaller
+from fsa_compile.automata.pushdown import END_HERE, ByteMachine
 from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
 from fsa_compile.composition.pushdown.default_transitions import Derived
 from fsa_compile.composition.pushdown.guarded_pops import PopClasses
@@ -113,3 +117,55 @@ class StackArcs:
         names = ("owner", "token", "target", "count", "row_owner", "row_target", "row_set")
         columns: dict[str, Any] = dict.fromkeys((*names, "link_run", "link_caller", "link_symbol", "link_count"), none)
         return dataclasses.replace(self, **columns, sets=[], leaves=[])
+
+
+class Places:
+    """(node, control) pairs: the controls, and the controls that frames return to, at the inner nodes after the return.
+
+    Attributes:
+      node, control: int64[Q]; place c < S is control c.
+      above, symbol, below: int64[E], ways to end a frame: from a place, popping a symbol, to a place (-1: no token goes on; where
+        it is known which symbols may lie on top at each place, only those).
+      ends: bool[Q], the text may end here.
+    """
+
+    def __init__(self, machine: ByteMachine, arcs: StackArcs, standing: set[tuple[int, int]] | None) -> None:
+        s = machine.num_controls
+        numbers: dict[int, int] = {}
+        node, control = [np.arange(s)], [np.arange(s)]
+        above, symbol, below = [], [], []
+        begin, count = 0, s
+        classes = arcs.classes
+        size = classes.size[arcs.shape]
+        class_begin = size.cumsum() - size
+        closing = classes.ladder[:, 1]  # the first class in which a frame may end
+        returning, symbols, after = machine.returns
+        first_return = firsts(returning, s)
+        while begin < count:
+            at, way = ranges(first_return[control[-1]], first_return[control[-1] + 1])
+            popped, there = symbols[way], after[way]
+            shape = arcs.shape[node[-1][at]]
+            which, place = ranges(closing[shape], classes.size[shape])
+            at, popped, there = at[which], popped[which], there[which]
+            child = arcs.delta.at(arcs.delta_row[class_begin[node[-1][at]] + place], popped)
+            keys, first, which = exampled(child * s + there)
+            ids = np.array([*map(numbers.get, keys.tolist(), repeat(-1))], np.int64)
+            new = ((ids < 0) & (keys >= s)).nonzero()[0]  # the dead node is none
+            ids[new] = np.arange(count, count + len(new))
+            numbers.update(zip(keys[new].tolist(), ids[new].tolist()))
+            width = len(numbers) + s + 1
+            ways = distinct(((at + begin) * machine.num_symbols + popped) * width + ids[which] + 1)
+            above.append(ways // width // machine.num_symbols)
+            symbol.append(ways // width % machine.num_symbols)
+            below.append(ways % width - 1)
+            node.append(child[first[new]])
+            control.append(there[first[new]])
+            begin, count = count, count + len(new)
+        self.node, self.control = np.concatenate(node), np.concatenate(control)
+        self.above, self.symbol, self.below = np.concatenate(above), np.concatenate(symbol), np.concatenate(below)
+        if standing is not None:
+            pairs = zip(self.above.tolist(), self.symbol.tolist())
+            kept = (self.below >= 0) | np.fromiter((pair in standing for pair in pairs), bool, len(self.above))
+            self.above, self.symbol, self.below = self.above[kept], self.symbol[kept], self.below[kept]
+        self.kind = arcs.kind[self.node]
+        self.ends = (machine.end[self.control] == END_HERE) & arcs.accept[self.node]

@@ -13,9 +13,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
+from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.pushdown.least_fixpoint import Ways
 from fsa_compile.composition.tokens.token_sets import Parts
 from fsa_compile.limits import Deadline
 
@@ -28,11 +29,12 @@ class CallSets(NamedTuple):
     """Sets of owners: the first N are those of nodes, the others are called.
 
     Attributes:
-      size: number of sets.
+      nodes, size: N, and the number of sets.
       set, member: int64[*], the owners of each set, the parts of their frames included.
       above, symbol, register, below: int64[E], calls: from a set, pushing a symbol over a register, into a set.
     """
 
+    nodes: int
     size: int
     set: np.ndarray
     member: np.ndarray
@@ -88,7 +90,7 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
     none = np.zeros(0, np.int64)
     of_set, member = (np.concatenate(column) for column in zip(*members)) if members else (none, none)
     above, by, below = (np.concatenate(column) for column in zip(*calls)) if calls else (none, none, none)
-    return CallSets(size, of_set, member, above, by // counts, by % counts, below)
+    return CallSets(len(arcs.node_owner), size, of_set, member, above, by // counts, by % counts, below)
 
 
 def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
@@ -192,12 +194,9 @@ class Strings:
         return number[which]
 
 
-def called_sets(sets: CallSets, leaves: Leaves, nodes: int, strings: Strings, deadline: Deadline) -> tuple[Called, np.ndarray]:
-    """(the token sets behind every distinct (symbol, set) that nodes call, the number of those of each call of a node).
-
-    Args:
-      nodes: N; calls of nodes are those from sets below it.
-    """
+def called_sets(sets: CallSets, leaves: Leaves, strings: Strings, deadline: Deadline) -> tuple[Called, np.ndarray]:
+    """(the token sets behind every distinct (symbol, set) that nodes call, the number of those of each call of a node)."""
+    nodes = sets.nodes
     own = firsts(leaves.set, sets.size)
     first, size = np.zeros(sets.size, np.int64), np.zeros(sets.size, np.int64)
     height = np.zeros(sets.size, np.int64)
@@ -237,3 +236,76 @@ def called_sets(sets: CallSets, leaves: Leaves, nodes: int, strings: Strings, de
     string = strings.below(symbol, symbol * 0, columns[1][at])
     begin = np.append(0, size[below].cumsum())
     return Called(begin, columns[0][at], strings.only(string), columns[2][at], columns[3][at]), pair_of
+
+
+def nested_ways(
+    sets: CallSets, leaves: Leaves, node: np.ndarray, written: tuple[np.ndarray, ...], controls: int, symbols: int
+) -> tuple[Ways, int]:
+    """The ways of places by what their nodes read and call, and the number of places: behind those given, one more stands for
+    each set that is called.
+
+    Args:
+      node: int64[Q], of each place; -1 where its ways are all written out.
+      written: these ways: the places, and for each where it leads and what it pushes: int64[n], int64[n], int64[n, L].
+      controls, symbols: how many there are. Effect c < `controls` leads to control c by the end of a token.
+    """
+    place, target, string = written
+    nodes = int(sets.nodes)
+    every = np.concatenate((np.where(node < 0, sets.size, node), np.arange(nodes, sets.size)))
+    first = firsts(leaves.set, sets.size + 1)
+    reader, leaf = ranges(first[every], first[every + 1])
+    order, first = order_of(sets.above), firsts(sets.above, sets.size + 1)
+    caller, at = ranges(first[every], first[every + 1])
+    keys, which = numbered(sets.below[order[at]] * symbols + sets.symbol[order[at]])
+    called, symbol = np.divmod(keys, symbols)
+    effect = np.concatenate((leaves.target[leaf], controls + which, controls + len(keys) + np.arange(len(place))))
+    place = np.concatenate((reader, caller, place))
+    strings = np.full((1 + symbols + len(string), max(1, string.shape[1])), symbols)
+    strings[1 : 1 + symbols, 0] = np.arange(symbols)
+    strings[1 + symbols :, : string.shape[1]] = string
+    order, ends = order_of(place), np.arange(controls)
+    return Ways(
+        place[order],
+        effect[order],
+        np.concatenate((ends, called + (len(node) - nodes), target)),
+        np.concatenate((0 * ends, symbol + 1, np.where((string < symbols).any(1), 1 + symbols + np.arange(len(string)), 0))),
+        strings,
+        np.concatenate((0 * ends + 1, 0 * symbol, 0 * target + 1)),
+    ), len(every)
+
+
+def within(ways: Ways, value: np.ndarray, most: np.ndarray, size: int, unreachable: int) -> tuple[Ways, int]:
+    """The ways of places that take no more stack cells than each place's most, and the number of places: a called set stands
+    there once for every number of cells that calls leave to it, behind all others.
+
+    Args:
+      ways: of `nested_ways`.
+      value: int64[E], cells that each effect takes at least.
+      most: int64[Q], without the sets; `unreachable` where all ways fit.
+      size: number of places, the sets among them.
+    """
+    first, effects, unlimited = firsts(ways.place, size), len(ways.target), np.arange(len(most), size)
+    todo = {cells: [(at := (most == cells).nonzero()[0], at)] for cells in distinct(most).tolist()}
+    if unreachable in todo:
+        todo[unreachable].append((unlimited, unlimited))
+    kept, target, push = [(first[:0], first[:0])], [ways.target], [ways.push]
+    while todo:
+        cells = max(todo)
+        old, number = (np.concatenate(column) for column in zip(*todo.pop(cells)))
+        which, at = ranges(first[old], first[old + 1])
+        effect = ways.effect[at]
+        fits = value[effect] <= cells
+        which, effect = which[fits], effect[fits]
+        calls = (ways.tokens[effect] == 0).nonzero()[0]
+        if len(calls) and cells < unreachable:
+            used, of_call = numbered(effect[calls])
+            called, goal = numbered(ways.target[used])
+            effect[calls] = effects + of_call
+            target.append(size + goal)
+            push.append(ways.push[used])
+            todo.setdefault(cells - 1, []).append((called, size + np.arange(len(called))))
+            effects, size = effects + len(used), size + len(called)
+        kept.append((number[which], effect))
+    place, effect = (np.concatenate(column) for column in zip(*kept))
+    order, tokens = order_of(place), np.append(ways.tokens, np.zeros(effects - len(ways.tokens), np.int64))
+    return Ways(place[order], effect[order], np.concatenate(target), np.concatenate(push), ways.string, tokens), size

@@ -29,18 +29,20 @@ Frames with a set of keys: see `guard_costs`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain, repeat
+from functools import cached_property
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, exampled, firsts
+from fsa_compile.arrays.integers import distinct, firsts
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
-from fsa_compile.automata.pushdown import END_HERE, ByteMachine
+from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.automata.standing import standing_at
-from fsa_compile.composition.pushdown.arcs import StackArcs
-from fsa_compile.composition.pushdown.counter_costs import STRIDE, Rests, Windows
+from fsa_compile.composition.pushdown.arcs import Places, StackArcs
+from fsa_compile.composition.pushdown.call_sets import CallSets, Leaves, nested_ways, within
+from fsa_compile.composition.pushdown.counter_costs import STRIDE, Doing, Rests, Windows
 from fsa_compile.composition.pushdown.guard_costs import Pairs, SetCosts
 from fsa_compile.composition.pushdown.least_fixpoint import Waits, Ways, least_sums, least_values
 from fsa_compile.composition.pushdown.token_groups import Effects, Groups
@@ -86,58 +88,6 @@ class Costs(NamedTuple):
         return self._replace(rests=self.rests.at_most(bound), **least)
 
 
-class _Places:
-    """(node, control) pairs: the controls, and the controls that frames return to, at the inner nodes after the return.
-
-    Attributes:
-      node, control: int64[Q]; place c < S is control c.
-      above, symbol, below: int64[E], ways to end a frame: from a place, popping a symbol, to a place (-1: no token goes on; where
-        it is known which symbols may lie on top at each place, only those).
-      ends: bool[Q], the text may end here.
-    """
-
-    def __init__(self, machine: ByteMachine, arcs: StackArcs, standing: _Standing | None) -> None:
-        s = machine.num_controls
-        numbers: dict[int, int] = {}
-        node, control = [np.arange(s)], [np.arange(s)]
-        above, symbol, below = [], [], []
-        begin, count = 0, s
-        classes = arcs.classes
-        size = classes.size[arcs.shape]
-        class_begin = size.cumsum() - size
-        closing = classes.ladder[:, 1]  # the first class in which a frame may end
-        returning, symbols, after = machine.returns
-        first_return = firsts(returning, s)
-        while begin < count:
-            at, way = ranges(first_return[control[-1]], first_return[control[-1] + 1])
-            popped, there = symbols[way], after[way]
-            shape = arcs.shape[node[-1][at]]
-            which, place = ranges(closing[shape], classes.size[shape])
-            at, popped, there = at[which], popped[which], there[which]
-            child = arcs.delta.at(arcs.delta_row[class_begin[node[-1][at]] + place], popped)
-            keys, first, which = exampled(child * s + there)
-            ids = np.array([*map(numbers.get, keys.tolist(), repeat(-1))], np.int64)
-            new = ((ids < 0) & (keys >= s)).nonzero()[0]  # the dead node is none
-            ids[new] = np.arange(count, count + len(new))
-            numbers.update(zip(keys[new].tolist(), ids[new].tolist()))
-            width = len(numbers) + s + 1
-            ways = distinct(((at + begin) * machine.num_symbols + popped) * width + ids[which] + 1)
-            above.append(ways // width // machine.num_symbols)
-            symbol.append(ways // width % machine.num_symbols)
-            below.append(ways % width - 1)
-            node.append(child[first[new]])
-            control.append(there[first[new]])
-            begin, count = count, count + len(new)
-        self.node, self.control = np.concatenate(node), np.concatenate(control)
-        self.above, self.symbol, self.below = np.concatenate(above), np.concatenate(symbol), np.concatenate(below)
-        if standing is not None:
-            pairs = zip(self.above.tolist(), self.symbol.tolist())
-            kept = (self.below >= 0) | np.fromiter((pair in standing for pair in pairs), bool, len(self.above))
-            self.above, self.symbol, self.below = self.above[kept], self.symbol[kept], self.below[kept]
-        self.kind = arcs.kind[self.node]
-        self.ends = (machine.end[self.control] == END_HERE) & arcs.accept[self.node]
-
-
 def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline) -> Costs:
     """Least bounds of all controls, symbols and token sets.
 
@@ -166,58 +116,79 @@ class _Bounds:
     def __init__(
         self, machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: Deadline, standing: _Standing | None = None
     ) -> None:
-        self.places = places = _Places(machine, arcs, standing)
+        self.places = places = Places(machine, arcs, standing)
         self.registers = registers = arcs.registers
         self.effects, self.deadline = Effects(groups, registers.set_kind[arcs.kind[groups.node]]), deadline
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
-        first = firsts(groups.node, len(arcs.node_owner))
-        place, group = ranges(first[places.node], first[places.node + 1])
-        effect = self.effects.of_group[group]
-        if machine.sets is not None:  # halves of a token set may do the same
-            place, effect = np.divmod(distinct(place * len(self.effects.target) + effect), len(self.effects.target))
-        self.every = place, effect
         longest = max(map(len, groups.strings))
-        self.string = np.full((len(groups.strings), longest), self.num_symbols)
-        register = np.zeros(self.string.shape, np.int64)
-        self.length = np.array([len(string) for string in groups.strings])
-        which, at = spread(np.zeros(len(self.length), np.int64), self.length)
+        string = np.full((len(groups.strings), longest), self.num_symbols)
+        register = np.zeros(string.shape, np.int64)
+        length = np.array([len(string) for string in groups.strings])
+        which, at = spread(np.zeros(len(length), np.int64), length)
         flat = chain.from_iterable(chain.from_iterable(groups.strings))
         pairs = np.fromiter(flat, np.int64, 2 * len(which)).reshape(-1, 2)
-        self.string[which, at], register[which, at] = pairs.T
+        string[which, at], register[which, at] = pairs.T
+        effects, none = self.effects, np.zeros(0, np.int64)
+        every = Ways(none, none, effects.target, effects.push, string, np.ones(len(effects.target), np.int64))
+        self.written = self.does = Doing(registers, every, register, effects.set)
+        self.first = firsts(groups.node, len(arcs.node_owner))
+        self.size = self.real = len(places.node)
+        self.nested = None if machine.sets is not None or registers.counts else groups.nested
         self.strays = np.isin(places.control[places.above], [] if machine.strays is None else machine.strays)
         self.may_close = np.zeros(len(places.node), bool)
         self.may_close[places.above] = True
-        # What is missing in the frames that a token opens; the node's own, also while suspended, is left out.
-        self.string_kind = np.append(registers.of_symbol, 0)[self.string]
-        self.string_kind[:, :1] = 0
-        self.string_missing = np.maximum(0, registers.low[self.string_kind] - register)
-        self.string_register = register
-        effects = self.effects
-        at = effects.push.nonzero()[0]
-        self.pushing = at, effects.push[at]
-        self.wanted = at[:0] if effects.sets is None else effects.sets.wanted.nonzero()[0]
-        self.target_kind = np.where(effects.push > 0, registers.of_control[effects.target], 0)
-        self.target_missing = np.maximum(0, registers.low[self.target_kind] - effects.set)
+        self.wanted = none if effects.sets is None else effects.sets.wanted.nonzero()[0]
         self.windows = Windows(registers, arcs.classes)
         self.sets: SetCosts | None = None
-        case = np.zeros(len(place), np.int64)
-        if machine.sets is not None:
+        if self.nested is not None:
+            self._take_nested(*self.nested, arcs.derived.node)
+        elif machine.sets is None:
+            place, effect = self.every
+            self._choose(place, effect, np.zeros(len(place), np.int64))
+        else:
+            place, effect = self.every
             self.sets = SetCosts(machine, registers, effects, places.node, places.control, place, effect)
             useful = self.sets.pairs
-            place, effect, case = useful.place, useful.effect, useful.case
-        self._choose(place, effect, case)
+            self._choose(useful.place, useful.effect, useful.case)
         self.agreed = False
         self.waits: Waits | None = None
         self.in_order = self.sets is None and not registers.low.any()
-        none = np.zeros(0, np.int64)
         self.iterates, self.must_iterate = (none, none), none
         if registers.counts:
             self._separate_iterations()
 
+    @cached_property
+    def every(self) -> tuple[np.ndarray, np.ndarray]:
+        """(place, effect) of every way, written out."""
+        place, group = ranges(self.first[self.places.node], self.first[self.places.node + 1])
+        effect = self.effects.of_group[group]
+        if self.effects.sets is not None:  # halves of a token set may do the same
+            place, effect = np.divmod(distinct(place * len(self.effects.target) + effect), len(self.effects.target))
+        return place, effect
+
+    def _take_nested(self, sets: CallSets, leaves: Leaves, derived: np.ndarray) -> None:
+        """Takes ways through sets that are called; those of derived controls, which are few, are written out."""
+        node, of_group = self.places.node.copy(), self.effects.of_group
+        full = np.isin(node, derived).nonzero()[0]
+        which, group = ranges(self.first[node[full]], self.first[node[full] + 1])
+        node[full] = -1
+        effect = of_group[group]
+        written = full[which], self.written.target[effect], self.written.string[self.written.push[effect]]
+        self._take(*nested_ways(sets, leaves, node, written, self.num_controls, self.num_symbols))
+
+    def _take(self, ways: Ways, size: int) -> None:
+        """Takes ways of their own effects, and so many places, from the first one behind the real ones on those of sets."""
+        self.does, self.waits = Doing(self.registers, ways, ways.string, ways.push), None
+        self._choose(ways.place, ways.effect, np.zeros(len(ways.place), np.int64))
+        places, more, self.size = self.places, np.zeros(size - self.real, np.int64), size
+        places.kind = np.append(places.kind[: self.real], more)
+        places.ends, self.may_close = (np.append(some[: self.real], more > 0) for some in (places.ends, self.may_close))
+
     @property
     def can_be_narrowed(self) -> bool:
         """Whether some endings go on with no token, and it takes little to find where these are."""
-        return len(self.every[0]) + len(self.places.above) <= _MOST_NARROWED and bool((self.places.below < 0).any())
+        below = self.places.below
+        return bool((below < 0).any()) and len(self.every[0]) + len(below) <= _MOST_NARROWED
 
     def standing(self, machine: ByteMachine, groups: Groups) -> _Standing:
         """(place, symbol) where the symbol may lie on top of the stack."""
@@ -253,8 +224,13 @@ class _Bounds:
         need, symbol_need, token_need = self._find_needs()
         *chosen, self.may_close = every
         self._choose(*chosen)
+        if self.nested is not None and among is not None:
+            need, token_need = self._of_all_ways(need, symbol_need)
         self._select(token_need, need, symbol_need)
         distance, symbol_cost, known = self._find_costs()
+        if self.nested is not None:
+            self.does = self.written
+            token_need = self._token_needs(need, symbol_need, np.zeros(len(self.registers.low), np.int64))
         token_cost = self._token_costs(distance, symbol_cost, known)
         if self.sets is not None:
             token_cost = self.sets.effect_costs(self._costs_apart(distance, symbol_cost, known))
@@ -309,7 +285,8 @@ class _Bounds:
         # One node for each place, and behind them one for each symbol: the place after any return.
         size = len(places.node)
         first = np.concatenate((places.ends | self.may_close, np.zeros(self.num_symbols, bool)))
-        bottom = np.where(self.length > 0, self.string[:, 0], 0) if self.string.shape[1] else self.length
+        string, length = self.does.string, self.does.length
+        bottom = np.where(length > 0, string[:, 0], 0) if string.shape[1] else length
         after = np.where(effects.push > 0, size + bottom[effects.push], effects.target)
         known = (places.below >= 0).nonzero()[0]
         value = least_sums(
@@ -335,12 +312,26 @@ class _Bounds:
 
     def _select(self, token_need: np.ndarray, need: np.ndarray, symbol_need: np.ndarray) -> None:
         """From now on, only tokens and endings within each place's need count."""
+        self.may_close &= self._ending(self._needs_after(need, symbol_need)) <= need
+        if self.nested is not None:
+            self._take(*within(self._ways, token_need, need[: self.real], self.size, _FAR))
+            return
         fits = token_need[self.effect] <= need[self.place]
         self._choose(self.place[fits], self.effect[fits], self.case[fits])
         place, effect = self.iterates
         fits = token_need[effect] <= need[place]
         self.iterates = place[fits], effect[fits]
-        self.may_close &= self._ending(self._needs_after(need, symbol_need)) <= need
+
+    def _of_all_ways(self, need: np.ndarray, symbol_need: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(needs of places, those of called sets by all their ways; needs of effects)."""
+        need, more = need.copy(), np.zeros(len(self.registers.low), np.int64)
+        need[self.real :] = _FAR
+        while True:
+            values = self._token_needs(need, symbol_need, more)
+            new = self._by_token(values)[self.real :]
+            if (new == need[self.real :]).all():
+                return need, values
+            need[self.real :] = new
 
     def _choose(self, place: np.ndarray, effect: np.ndarray, case: np.ndarray) -> None:
         self.place, self.effect, self.case, self.begin = place, effect, case, segment_starts(place)
@@ -348,22 +339,22 @@ class _Bounds:
             self.pairs = Pairs(place, case, effect, self.sets.came)
 
     def _token_needs(self, need: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
-        target = self.effects.target
-        needs = self._needs_apart(need[target], symbol_need, more)
+        needs = self._needs_apart(need[self.does.target], symbol_need, more)
         needs[self.wanted] = _FAR
         return needs
 
     def _needs_apart(self, of_target: np.ndarray, symbol_need: np.ndarray, more: np.ndarray) -> np.ndarray:
         """Needs of token sets from those of their targets' frames."""
-        at, push = self.pushing
-        padded = np.append(symbol_need, -self.string.shape[1])
-        string = np.maximum(padded[self.string], np.where(self.string_missing > 0, more[self.string_kind], 0))
-        string = np.where(self.string < self.num_symbols, string + np.arange(self.string.shape[1]), 0).max(1, initial=0)
+        does, width = self.does, self.does.string.shape[1]
+        string, low = np.append(symbol_need, -width)[does.string], self.registers.low.any()
+        if low:
+            string = np.maximum(string, np.where(does.missing > 0, more[does.kind], 0))
+        string = np.where(does.string < self.num_symbols, string + np.arange(width), 0).max(1, initial=0)
         out = of_target
-        if self.registers.low.any():
-            out = np.maximum(out, np.where(self.target_missing > 0, more[self.target_kind], 0))
-        out = out.copy()
-        out[at] = np.maximum(out[at] + self.length[push], string[push])
+        if low:
+            out = np.maximum(out, np.where(does.target_missing > 0, more[does.target_kind], 0))
+        out, at, push = out.copy(), does.calling, does.push[does.calling]
+        out[at] = np.maximum(out[at] + does.length[push], string[push])
         return np.minimum(out, _FAR, out=out)
 
     def _token_costs(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
@@ -373,18 +364,18 @@ class _Bounds:
 
     def _costs_apart(self, distance: np.ndarray, symbol_cost: np.ndarray, best: np.ndarray) -> np.ndarray:
         """Costs without the values of controls where required keys are next."""
-        string, own = np.append(symbol_cost, 0)[self.string], distance[self.effects.target]
+        does = self.does
+        string, own = np.append(symbol_cost, 0)[does.string], distance[does.target]
         if self.registers.low.any():
             rests = self._rests(best)
-            string = string + rests.at(self.string_kind, self.string_register)
-            own = own + rests.at(self.target_kind, self.effects.set)
+            string = string + rests.at(does.kind, does.register)
+            own = own + rests.at(does.target_kind, does.final)
         if self.sets is not None:
             own[self.wanted] = 0
             opening, weight = self.sets.opened(distance)
             own[opening] += weight
-        at, push = self.pushing
-        own += 1
-        own[at] += string.sum(1)[push]
+        own += does.tokens
+        own[does.calling] += string.sum(1)[does.push[does.calling]]
         return np.minimum(own, _FAR, out=own)
 
     def _rests(self, best: np.ndarray) -> Rests:
@@ -411,10 +402,10 @@ class _Bounds:
     def _by_token(self, values: np.ndarray) -> np.ndarray:
         """The least of each place's token sets."""
         if self.sets is not None:
-            out = self.pairs.least_of_each(values, len(self.places.node))
+            out = self.pairs.least_of_each(values, self.size)
             self.sets.agree(out, costs=self.agreed)
             return out if self.agreed else self.sets.raised(out)
-        out = np.full(len(self.places.node), _FAR)
+        out = np.full(self.size, _FAR)
         if len(self.begin):
             out[self.place[self.begin]] = np.minimum.reduceat(values[self.effect], self.begin)
         return out
@@ -463,9 +454,8 @@ class _Bounds:
         places = self.places
         left_out = self.strays.copy()
         while True:
-            in_order = self.in_order and not left_out.any()
-            if in_order:
-                value, symbol, iteration = *self._in_order(step), unknown
+            if self.in_order:
+                value, symbol, iteration = *self._in_order(step, left_out), unknown
             else:
                 value, symbol, iteration = self._least(token_values, iterating, unknown, left_out)
             below = np.append(value, _FAR)[places.below]
@@ -497,13 +487,27 @@ class _Bounds:
             asked = np.maximum(asked, more)
         return None
 
-    def _in_order(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """What `_least` finds where no frame has a lower bound or a set, and no ending is left out."""
-        places = self.places
-        ways = Ways(self.place, self.effect, self.effects.target, self.effects.push, self.string)
-        if self.waits is None:
-            self.waits = Waits(ways, places.symbol, places.below, len(places.node), self.num_symbols)
-        return least_values(places.ends | self.may_close, ways, self.waits, step, _FAR)
+    @property
+    def _ways(self) -> Ways:
+        does = self.does
+        return Ways(self.place, self.effect, does.target, does.push, does.string, does.tokens)
+
+    def _in_order(self, step: int, left_out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What `_least` finds where no frame has a lower bound or a set."""
+        places, ways, waits = self.places, self._ways, self.waits
+        first = self.may_close.copy()
+        first[places.above[left_out]] = False
+        if waits is None or left_out.any():
+            returns, paid = ~left_out, left_out & self.may_close[places.above]
+            waits = Waits(
+                ways,
+                (places.symbol[returns], places.below[returns]),
+                (places.above[paid], places.below[paid]),
+                self.size,
+                self.num_symbols,
+            )
+            self.waits = None if left_out.any() else waits
+        return least_values(places.ends | first, ways, waits, step, _FAR)
 
     def _least(
         self,
@@ -514,7 +518,7 @@ class _Bounds:
         asked: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Least values, from above, when the endings left out are paid for by their controls: in full where `asked` is None."""
-        places, width = self.places, len(self.places.node) + 1
+        places, width = self.places, self.size + 1
         pairs = distinct((places.symbol * width + places.below + 1)[~left_out])
         begin = segment_starts(pairs // width)
         returned, paid_below = pairs[begin] // width, pairs % width - 1

@@ -20,6 +20,7 @@ import numpy as np
 from fsa_compile.arrays.integers import equal_rows
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.composition.pushdown.counter_classes import Classes, Registers
+from fsa_compile.composition.pushdown.least_fixpoint import Ways
 
 _FAR = int(UNREACHABLE)
 STRIDE = 128
@@ -153,3 +154,29 @@ def _lowest(rest: np.ndarray, stride: int, tokens: int) -> tuple[int, int]:
             best = min(best or (total, at, value), (total, at, value))
     assert best is not None  # the first register always serves
     return best[1:]
+
+
+class Doing:
+    """Where effects lead, and what they push.
+
+    Attributes:
+      target, push, tokens, string: as in `Ways`.
+      length: int64[n], of each push string.
+      calling: int64[*], effects that push something.
+      kind, register, missing: int64[n, L], of the suspended frames of each string: their kinds, their registers, and what these
+        miss to the lower bound; the node's own frame, also while suspended, is left out.
+      target_kind, final, target_missing: int64[E], likewise of the frame that an effect opens.
+    """
+
+    def __init__(self, registers: Registers, ways: Ways, register: np.ndarray, final: np.ndarray) -> None:
+        self.target, self.push, self.string, self.tokens = ways.target, ways.push, ways.string, ways.tokens
+        symbols = len(registers.of_symbol)
+        self.length = (self.string < symbols).sum(1)
+        self.calling = self.push.nonzero()[0]
+        if not registers.low.any():
+            return
+        self.kind = np.append(registers.of_symbol, 0)[self.string]
+        self.kind[:, :1] = 0
+        self.register, self.missing = register, np.maximum(0, registers.low[self.kind] - register)
+        self.final, self.target_kind = final, np.where(self.push > 0, registers.of_control[self.target], 0)
+        self.target_missing = np.maximum(0, registers.low[self.target_kind] - final)

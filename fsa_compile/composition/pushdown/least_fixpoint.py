@@ -1,9 +1,10 @@
 """Least fixpoints over a pushdown network, cheapest value first: every value is final when it is taken from the queue.
 
-A place is worth the least of its ways; a way that calls is worth what the callee and the symbols that it pushes are worth, and a
-symbol the *most* of what may follow the return. All of these are superior functions (monotone, and no result is below any
-argument), so values can be settled in ascending order as in Dijkstra's algorithm: every way is looked at once, where rounds over
-everything would need as many rounds as the longest chain of tokens. Many places that become known at once are worked on together.
+A place is worth the least of its ways; a way that calls is worth what the callee and the symbols that it pushes are worth; a
+symbol the *most* of what may follow the return, as is an ending that its place pays for. All of these are superior functions
+(monotone, and no result is below any argument), so values can be settled in ascending order as in Dijkstra's algorithm: every way
+is looked at once, where rounds over everything would need as many rounds as the longest chain of tokens. Many places that become
+known at once are worked on together.
 
 Source: D. E. Knuth, "A generalization of Dijkstra's algorithm", Information Processing Letters 6 (1977).
 """
@@ -27,10 +28,11 @@ class Ways(NamedTuple):
     """Ways from places, by tokens with effects.
 
     Attributes:
-      place, effect: int64[W], the ways.
+      place, effect: int64[W], the ways, each once.
       target: int64[E], place that each effect leads to.
       push: int64[E], push string of each effect, 0 for none.
       string: int64[n, L], symbols of each push string, padded with the number of symbols.
+      tokens: int64[E], 1, or 0 for the calls of a token whose end another way says; these push something.
     """
 
     place: np.ndarray
@@ -38,6 +40,7 @@ class Ways(NamedTuple):
     target: np.ndarray
     push: np.ndarray
     string: np.ndarray
+    tokens: np.ndarray
 
 
 class Waits:
@@ -45,7 +48,8 @@ class Waits:
 
     Args:
       ways: their places and effects do not matter.
-      symbol, below: int64[R], returns: where popping a symbol may lead, -1 where nothing goes on.
+      returns: symbols and places int64[R]: where popping a symbol may lead, -1 where nothing goes on.
+      closing: places int64[C] that pay for an ending, and where it leads, likewise.
       size, num_symbols: Q and P.
 
     Attributes:
@@ -53,12 +57,21 @@ class Waits:
       pushed, first: symbols of all push strings, one after another, and where those of each one begin.
       calling: bool[E], effects that push.
       callers, waiting, returned: effects by target, effects by symbol that they push, and symbols by the place after the return.
-      returns: how many returns each symbol has, int64[P].
+      closers: places by where their endings lead.
+      returns, endings: how many returns each symbol has, int64[P], and endings each place, int64[Q].
       asked: what each effect waits for: its target and its distinct symbols, int64[E].
       some: bool[Q], places that a call or a symbol waits for.
     """
 
-    def __init__(self, ways: Ways, symbol: np.ndarray, below: np.ndarray, size: int, num_symbols: int) -> None:
+    def __init__(
+        self,
+        ways: Ways,
+        returns: tuple[np.ndarray, np.ndarray],
+        closing: tuple[np.ndarray, np.ndarray],
+        size: int,
+        num_symbols: int,
+    ) -> None:
+        symbol, below = returns
         self.num_symbols = num_symbols
         some = ways.string < num_symbols
         self.pushed, self.first = ways.string[some].tolist(), [0, *some.sum(1).cumsum().tolist()]
@@ -74,10 +87,15 @@ class Waits:
         self.waiting = _Lists(string[ways.push[waiting], column], waiting, num_symbols)
         self.returned = _Lists(below[known], symbol[known], size)
         self.returns = np.bincount(symbol, minlength=num_symbols)
+        place, after = closing
+        paid = (after >= 0).nonzero()[0]
+        self.closers = _Lists(after[paid], place[paid], size)
+        self.endings = np.bincount(place, minlength=size)
         self.asked = 1 + once.sum(1)[ways.push]
         self.some = np.zeros(size, bool)
         self.some[ways.target[calling]] = True
         self.some[below[known]] = True
+        self.some[after[paid]] = True
 
 
 def least_values(
@@ -112,6 +130,8 @@ def least_values(
             found = calls.settle([place for place in settled if waited_for[place]], at)
         if len(found):
             queue.take(calls, found)
+        if len(calls.closed):
+            queue.take_endings(calls.closed, at)
     return queue.value, np.array(calls.of_symbol, np.int64)
 
 
@@ -186,6 +206,10 @@ class _Queue:
                 least = int(worth.min())
                 self._put(places[worth == least], least)
 
+    def take_endings(self, places: np.ndarray, at: int) -> None:
+        """Improves the places of endings that have become known."""
+        self._put(places[self.value[places] > at], at)
+
     def _put(self, places: np.ndarray, found: int) -> None:
         """Enters places for which a lesser value was found, once each."""
         number = np.arange(len(places))
@@ -199,20 +223,23 @@ class _Calls:
 
     Attributes:
       of_symbol: values of the symbols so far.
+      closed: places whose endings became known when others were settled last.
     """
 
     def __init__(self, ways: Ways, waits: Waits, step: int, unreachable: int) -> None:
         self._ways, self._waits, self._step = ways, waits, step
-        self._target, self._push = ways.target.data, ways.push.data
+        self._target, self._push, self._tokens = ways.target.data, ways.push.data, ways.tokens.data
         self.of_symbol = [unreachable] * waits.num_symbols
         self._of_string: dict[int, int] = {}
         calling = waits.calling[ways.effect].nonzero()[0]
         self._places, self._places_at = _by(ways.effect[calling], ways.place[calling], len(ways.push))
-        self._open, self._missing = waits.returns.copy(), waits.asked.copy()
+        self._open, self._missing, self._endings = waits.returns.copy(), waits.asked.copy(), waits.endings.copy()
+        self.closed = self._endings[:0]
 
     def settle(self, now: list[int], at: int) -> list[int]:
         """The effects of calls that know all they need, now that some places are settled at a value."""
         done, missing, still = list[int](), self._missing.data, self._open.data
+        closed, endings = list[int](), self._endings.data
         waits = self._waits
         callers, returned, waiting = waits.callers, waits.returned, waits.waiting
         for place in now:
@@ -226,6 +253,11 @@ class _Calls:
                 missing[effect] -= 1
                 if not missing[effect]:
                     done.append(effect)
+            for above in waits.closers.of(place):
+                endings[above] -= 1
+                if not endings[above]:
+                    closed.append(above)
+        self.closed = np.array(closed, np.int64)
         return done
 
     def settle_many(self, now: np.ndarray, at: int) -> np.ndarray:
@@ -234,6 +266,7 @@ class _Calls:
         symbols = _none_left(self._open, waits.returned.of_many(now))
         for s in symbols.tolist():
             self.of_symbol[s] = at
+        self.closed = _none_left(self._endings, waits.closers.of_many(now))
         return _none_left(self._missing, np.concatenate((waits.callers.of_many(now), waits.waiting.of_many(symbols))))
 
     def places(self, effect: int) -> list[int]:
@@ -249,14 +282,14 @@ class _Calls:
         if known is None:  # its symbols have been settled
             values = [self.of_symbol[s] for s in string]
             known = self._of_string[push] = sum(values) if self._step else max([v + i for i, v in enumerate(values)], default=0)
-        return 1 + target + known if self._step else max(len(string) + target, known)
+        return self._tokens[effect] + target + known if self._step else max(len(string) + target, known)
 
     def worth_of(self, effects: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(places, what they are worth by a call) of many effects."""
         target, string = value[self._ways.target[effects]], self._ways.string[self._ways.push[effects]]
         pushed, values = string < self._waits.num_symbols, np.array([*self.of_symbol, 0])[string]
         if self._step:
-            worth = 1 + target + values.sum(1)
+            worth = self._ways.tokens[effects] + target + values.sum(1)
         else:
             worth = np.maximum(pushed.sum(1) + target, np.where(pushed, values + np.arange(string.shape[1]), 0).max(1))
         which, place = ranges(self._places_at[effects], self._places_at[effects + 1])

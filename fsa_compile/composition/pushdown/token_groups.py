@@ -13,7 +13,7 @@ from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered
 from fsa_compile.arrays.ranges import blocks, indices, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
-from fsa_compile.composition.pushdown.call_sets import CallSets, PushString, Strings, call_sets, called_sets, leaves_of
+from fsa_compile.composition.pushdown.call_sets import CallSets, Leaves, PushString, Strings, call_sets, called_sets, leaves_of
 from fsa_compile.composition.pushdown.default_transitions import Derived
 from fsa_compile.composition.tokens.token_sets import TOKEN_BITS, Parts, joined_parts, parts_of
 from fsa_compile.limits import Deadline
@@ -61,6 +61,7 @@ class Groups:
       strings: push strings, bottom first, of (symbol, register of the frame it suspends); string 0 is empty. The register of
         a string's first frame is that of the node's, which is not known here: 0.
       sets: what they ask of and do to sets of keys; None where no frame has one.
+      nested: what the nodes read and call, but those of derived controls; None where registers change.
     """
 
     node: np.ndarray
@@ -77,6 +78,7 @@ class Groups:
     reduced: np.ndarray
     strings: list[PushString]
     sets: GroupSets | None = None
+    nested: tuple[CallSets, Leaves] | None = None
 
     @cached_property
     def _some_reduced(self) -> bool:
@@ -230,8 +232,10 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     if len(part):
         hashes, sizes = (np.add.reduceat(column[part], offset[:-1]) for column in (parts.hash, parts.size))
         reduced = np.minimum.reduceat(parts.size[part], offset[:-1]) < 0
+    nested = None if ways.counts else (ways.sets, ways.leaves)
+    hashes, sizes, reduced = hashes[leaf], sizes[leaf], reduced[leaf]
     return Groups(
-        node, goal, push, add, final, hashes[leaf], sizes[leaf], leaf, offset, part, parts, reduced[leaf], ways.strings
+        node, goal, push, add, final, hashes, sizes, leaf, offset, part, parts, reduced, ways.strings, nested=nested
     )
 
 
@@ -419,7 +423,7 @@ class _Ways:
     """Ways from nodes to token sets.
 
     Attributes:
-      leaves: what the token sets consist of.
+      sets, leaves: what they go through, and what the token sets consist of.
       size: int64[N], how many token sets each node has.
       counts: whether registers change.
       strings: as in `Groups`.
@@ -427,8 +431,8 @@ class _Ways:
 
     def __init__(self, arcs: StackArcs, parts: Parts, sets: CallSets, deadline: Deadline) -> None:
         n, strings = len(arcs.node_owner), Strings()
-        self.leaves = leaves_of(sets, parts, arcs.num_owners)
-        self._called, of_call = called_sets(sets, self.leaves, n, strings, deadline)
+        self.sets, self.leaves = sets, leaves_of(sets, parts, arcs.num_owners)
+        self._called, of_call = called_sets(sets, self.leaves, strings, deadline)
         calls = (sets.above < n).nonzero()[0]
         order = order_of(sets.above[calls])
         calls, self._of_call = calls[order], of_call[order]
