@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any
 
 from fsa_compile.arrays.garbage import collected_rarely
-from fsa_compile.arrays.pages import small_pages
+from fsa_compile.arrays.pages import kept_memory, small_pages
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.stored_arrays import LEAST_BYTES, stored_arrays
 from fsa_compile.automata.byte_dfa import ByteDfa
@@ -66,6 +67,10 @@ def compose(
     return assemble(dfa, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, levels=levels)
 
 
+_LARGE = 2_000
+"""A machine with as many controls takes gigabytes of arrays that live for a moment."""
+
+
 @collected_rarely
 @small_pages()
 def compose_machine(
@@ -116,10 +121,11 @@ def compose_machine(
     tables = tables_for(vocabulary)
     if machine.sets is not None:
         _check_spelling(machine, tables, source)
-    made = assemble_machine(  # the walk has no other name: its tokens are let go of on the way
-        machine, walk_machine(machine, tables, limits, deadline), tables, source=source, limits=limits, deadline=deadline,
-        extra=extra or {}, stacks=stacks,
-    )  # fmt: skip
+    with kept_memory() if machine.num_controls >= _LARGE else contextlib.nullcontext():
+        made = assemble_machine(  # the walk has no other name: its tokens are let go of on the way
+            machine, walk_machine(machine, tables, limits, deadline), tables, source=source, limits=limits, deadline=deadline,
+            extra=extra or {}, stacks=stacks,
+        )  # fmt: skip
     made = with_contexts(made)
     stored = stored_arrays(made.rows, made.delta, LEAST_BYTES)
     return dataclasses.replace(made, **stored) if stored else made
