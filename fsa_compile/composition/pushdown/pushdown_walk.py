@@ -30,7 +30,7 @@ import functools
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, numbered, occupied, order_of
+from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, occupied, order_of
 from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
@@ -146,6 +146,7 @@ class Walk:
                 leaves = leaf_procedures_of(machine, apart, distinct(self.derived.base), tables, walk, self.derived.wide)
         self.leaves, self.shares = UsedSummaries(machine, leaves), True
         self.skipped = self.derived.node
+        self.apart = machine.deterministic and machine.sets is None and not registers.counts
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: CutTrie | None = None
         self.found: Entered | None = None
@@ -509,6 +510,8 @@ class Walk:
             return NO_ITEMS
         run = items.owner[inside] - self.first_run
         begin, end = (column[run] for column in self.links.of_run.columns)
+        if self.apart and (end - begin).sum() > _SEVERAL:
+            return self._returned_together(items.at(inside), begin, end)
         which, at = ranges(begin, end)
         which = inside[which]
         caller, symbols, begun = self.links.callers.columns
@@ -518,6 +521,36 @@ class Walk:
         at, which = at[live], which[live]
         count = np.where(symbol[live] >= 0, begun[at], items.begun[which])  # a part of the caller's frame has the caller's set
         return Items(caller[at], items.node[which], control[live], count)
+
+    def _returned_together(self, items: Items, begin: np.ndarray, end: np.ndarray) -> Items:
+        """Items of runs that return: callers that go on in one control do so as one run, a part of the frames of all of them.
+
+        Args:
+          begin, end: int64[n], the callers of each item's run.
+        """
+        s = self.machine.num_controls
+        _, example, of_item = exampled(items.owner * s + items.control)
+        of_pair, at = ranges(begin[example], end[example])
+        caller, symbols, _ = self.links.callers.columns
+        symbol, control = symbols[at], items.control[example][of_pair]
+        control = np.where(symbol >= 0, self.ret[control, symbol], control)
+        live = control.nonzero()[0]
+        key = of_pair[live] * s + control[live]
+        order = order_of(key)
+        owner, key, frame = caller[at[live[order]]], key[order], symbol[live[order]] >= 0
+        start = (np.append(True, key[1:] != key[:-1]) | ~frame).nonzero()[0]  # parts of a frame are left one by one
+        size, key, reader = segment_sizes(start, len(key)), key[start], owner[start]
+        several = (size > 1).nonzero()[0]
+        _, some, which = exampled(np.add.reduceat(mixed(owner), start)[several]) if len(start) else (start, start, start)
+        first, some = self.num_owners, several[some]
+        self.num_owners += len(some)
+        reader[several] = first + which
+        run, place = spread(start[some], size[some])
+        nothing = np.zeros(len(run), np.int64)
+        self.links.add(first, self.num_owners, first + run, owner[place], nothing - 1, nothing)
+        goes_on = firsts(key // s, len(example))
+        item, at = ranges(goes_on[of_item], goes_on[of_item + 1])
+        return Items(reader[at], items.node[item], key[at] % s, np.zeros(len(at), np.int64))
 
     def _calls(self, items: Items, entry: np.ndarray) -> Items:
         """Links calls to runs, all of them new at this depth; what the runs have read."""
