@@ -16,7 +16,7 @@ from fsa_compile.automata.pushdown import ByteMachine, Configuration
 from fsa_compile.composition.compose import compose_machine
 from fsa_compile.composition.pushdown import least_fixpoint, set_unions, token_groups
 from fsa_compile.composition.pushdown import pushdown_walk as stack_walk
-from fsa_compile.composition.pushdown.links import called_alike
+from fsa_compile.composition.pushdown.links import Links, called_alike
 from fsa_compile.composition.tokens import row_pool
 from fsa_compile.errors import ConstraintError, LimitError, UnspellableError
 from fsa_compile.limits import CompileLimits
@@ -226,20 +226,27 @@ def test_large_machines_are_composed_as_small_ones(name: str, monkeypatch: pytes
     """What is joined, or worked on together, only where there is much of it makes no difference to any array."""
     tokenizer, text = load_tokenizer(small_tokenizer_path()), library.grammar_text(name)
     plain = compile_grammar(text, tokenizer, **library.options(name))
-    joined: list[int] = []
+    joined, together, of_callers = list[int](), list[int](), Links.together
 
     def counted(begin: np.ndarray, *calls: np.ndarray) -> tuple[np.ndarray, ...]:
         found = called_alike(begin, *calls)
         joined.append(len(begin) - len(found[0]))
         return found
 
+    def in_runs(links: Links, num_owners: int, *returns: np.ndarray) -> tuple:
+        found = of_callers(links, num_owners, *returns)
+        together.append(found[-1] - num_owners)
+        return found
+
     monkeypatch.setattr(stack_walk, "called_alike", counted)
+    monkeypatch.setattr(Links, "together", in_runs)
     for module, most in ((stack_walk, "_SEVERAL"), (token_groups, "_BLOCK"), (least_fixpoint, "_FEW"), (row_pool, "_MANY")):
         monkeypatch.setattr(module, most, 0)
     monkeypatch.setattr(set_unions, "_TOGETHER", 2)
     monkeypatch.setattr(stack_walk.Walk, "_repeated", lambda self, items: False)
     again = compile_grammar(text, tokenizer, **library.options(name))
     assert sum(joined) > 0
+    assert sum(together) > 0 or name != "regex"
     for field in dataclasses.fields(plain):
         if isinstance(value := getattr(plain, field.name), np.ndarray):
             assert np.array_equal(value, getattr(again, field.name)), field.name

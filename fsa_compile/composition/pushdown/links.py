@@ -8,7 +8,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import spread
+from fsa_compile.arrays.ranges import ranges, segment_sizes, spread
 from fsa_compile.composition.pushdown.items import Columns
 
 
@@ -87,6 +87,41 @@ class Links:
         bounds = np.append(begin, len(run)) + self.callers.size
         self.of_run.extend(bounds[:-1], bounds[1:])
         self.callers.extend(*rest)
+
+    def together(
+        self, num_owners: int, begin: np.ndarray, end: np.ndarray, control: np.ndarray, ret: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        """Who goes on after returns from runs of calls: callers that do so in one control as one new run, a part of the frames of
+        all of them. Nothing counts.
+
+        Args:
+          num_owners: number of owners so far.
+          begin, end, control: int64[n], where the callers of each run are, and the control that returns.
+          ret: control after a return, by control and symbol.
+
+        Returns:
+          (owner and its control int64[m], where those of each return begin int64[n + 1], number of owners, the new runs included).
+        """
+        of, at = ranges(begin, end)
+        caller, symbols, _ = self.callers.columns
+        symbol, s = symbols[at], len(ret)
+        after = np.where(symbol >= 0, ret[control[of], symbol], control[of])
+        live = after.nonzero()[0]
+        key = of[live] * s + after[live]
+        order = order_of(key)
+        live, key = live[order], key[order]
+        owner, whole = caller[at[live]], symbol[live] < 0
+        start = (np.append(True, key[1:] != key[:-1])[: len(key)] | whole).nonzero()[0]  # a part would be the same part again
+        size, key, reader = segment_sizes(start, len(key)), key[start], owner[start]
+        several = (size > 1).nonzero()[0]
+        sets = np.add.reduceat(mixed(owner), start)[several] if len(start) else mixed(start)
+        _, example, which = exampled(sets)
+        reader[several] = num_owners + which
+        example = several[example]
+        run, place = spread(start[example], size[example])
+        none = np.zeros_like(run)
+        self.add(num_owners, num_owners + len(example), num_owners + run, owner[place], none - 1, none)
+        return reader, key % s, firsts(key // s, len(begin)), num_owners + len(example)
 
 
 def called_alike(

@@ -30,7 +30,7 @@ import functools
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, occupied, order_of
+from fsa_compile.arrays.integers import distinct, exampled, numbered, occupied, order_of
 from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
@@ -500,18 +500,18 @@ class Walk:
         own = known.nonzero()[0]
         if len(own):
             self.pending.append(items.at(own))
-            if len(own) == len(known):
-                return NO_ITEMS
         enough = ~known
         if self.registers.counts:
             enough &= items.begun >= self.low[items.control]
         inside = enough.nonzero()[0]
-        if not len(inside):
-            return NO_ITEMS
-        run = items.owner[inside] - self.first_run
-        begin, end = (column[run] for column in self.links.of_run.columns)
+        begin, end = (column[items.owner[inside] - self.first_run] for column in self.links.of_run.columns)
         if self.apart and (end - begin).sum() > _SEVERAL:
-            return self._returned_together(items.at(inside), begin, end)
+            items = items.at(inside)
+            _, example, like = exampled(items.owner * self.machine.num_controls + items.control)
+            of = begin[example], end[example], items.control[example]
+            reader, control, goes_on, self.num_owners = self.links.together(self.num_owners, *of, self.ret)
+            which, at = ranges(goes_on[like], goes_on[like + 1])
+            return Items(reader[at], items.node[which], control[at], np.zeros_like(at))
         which, at = ranges(begin, end)
         which = inside[which]
         caller, symbols, begun = self.links.callers.columns
@@ -521,36 +521,6 @@ class Walk:
         at, which = at[live], which[live]
         count = np.where(symbol[live] >= 0, begun[at], items.begun[which])  # a part of the caller's frame has the caller's set
         return Items(caller[at], items.node[which], control[live], count)
-
-    def _returned_together(self, items: Items, begin: np.ndarray, end: np.ndarray) -> Items:
-        """Items of runs that return: callers that go on in one control do so as one run, a part of the frames of all of them.
-
-        Args:
-          begin, end: int64[n], the callers of each item's run.
-        """
-        s = self.machine.num_controls
-        _, example, of_item = exampled(items.owner * s + items.control)
-        of_pair, at = ranges(begin[example], end[example])
-        caller, symbols, _ = self.links.callers.columns
-        symbol, control = symbols[at], items.control[example][of_pair]
-        control = np.where(symbol >= 0, self.ret[control, symbol], control)
-        live = control.nonzero()[0]
-        key = of_pair[live] * s + control[live]
-        order = order_of(key)
-        owner, key, frame = caller[at[live[order]]], key[order], symbol[live[order]] >= 0
-        start = (np.append(True, key[1:] != key[:-1]) | ~frame).nonzero()[0]  # parts of a frame are left one by one
-        size, key, reader = segment_sizes(start, len(key)), key[start], owner[start]
-        several = (size > 1).nonzero()[0]
-        _, some, which = exampled(np.add.reduceat(mixed(owner), start)[several]) if len(start) else (start, start, start)
-        first, some = self.num_owners, several[some]
-        self.num_owners += len(some)
-        reader[several] = first + which
-        run, place = spread(start[some], size[some])
-        nothing = np.zeros(len(run), np.int64)
-        self.links.add(first, self.num_owners, first + run, owner[place], nothing - 1, nothing)
-        goes_on = firsts(key // s, len(example))
-        item, at = ranges(goes_on[of_item], goes_on[of_item + 1])
-        return Items(reader[at], items.node[item], key[at] % s, np.zeros(len(at), np.int64))
 
     def _calls(self, items: Items, entry: np.ndarray) -> Items:
         """Links calls to runs, all of them new at this depth; what the runs have read."""
