@@ -100,7 +100,7 @@ class Links:
           ret: control after a return, by control and symbol.
 
         Returns:
-          (owner and its control int64[m], where those of each return begin int64[n + 1], number of owners, the new runs included).
+          (owner and its control int64[m], where those of each return begin int64[n + 1], number of owners with new runs).
         """
         of, at = ranges(begin, end)
         caller, symbols, _ = self.callers.columns
