@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
 from collections.abc import Callable, Iterator
 
 try:
@@ -46,7 +47,8 @@ _AFTERWARDS = ((_MAPPED, 32 << 20), (_TRIM, 64 << 20))
 def kept_memory() -> Iterator[None]:
     """Within, memory of arrays that are let go of is kept for others, and afterwards all that is free goes back to the system;
     nothing changes with another C library, or where the environment sets its allocator."""
-    library = None if any(name.startswith(_SETTINGS) for name in os.environ) else ctypes.CDLL(None)
+    free = sys.platform == "linux" and not any(name.startswith(_SETTINGS) for name in os.environ)
+    library = ctypes.CDLL(None) if free else None
     if library is None or not (hasattr(library, "mallopt") and hasattr(library, "malloc_trim")):
         yield
         return

@@ -1,7 +1,12 @@
-"""Compiling leaves NumPy's choice of memory pages as it was."""
+"""Compiling leaves NumPy's choice of memory pages, and what the allocator keeps, as it was."""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import resource
+
+import numpy as np
 import pytest
 
 import fsa_compile
@@ -30,3 +35,21 @@ def test_numpy_has_the_switch() -> None:
     assert pages._ASK is not None
     before = pages._ASK(False)
     assert pages._ASK(before) is False
+
+
+def faults(size: int) -> int:
+    """How often the system gives pages for arrays that live for a moment."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        np.ones(size, np.uint8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt") or "MALLOC_" in str(os.environ), reason="not the GNU C library's")
+def test_memory_is_kept_only_within() -> None:
+    with pages.small_pages():
+        given = faults(48 << 20)
+        with pages.kept_memory():
+            kept = faults(48 << 20)
+        assert kept < given / 5
+        assert faults(48 << 20) > given * 0.9
