@@ -52,6 +52,8 @@ _FAR = int(UNREACHABLE)
 _DOING = "bounding the rest of a text"
 _MOST_ROUNDS = 64
 _MOST_NARROWED = 1 << 19
+_WRITTEN = 1 << 16
+"""Up to this many token sets, ways are looked at written out."""
 _Values: TypeAlias = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 _Standing: TypeAlias = set[tuple[int, int]]
 _Iterating: TypeAlias = Callable[[np.ndarray], np.ndarray]
@@ -133,7 +135,8 @@ class _Bounds:
         self.written = self.does = Doing(registers, every, register, effects.set)
         self.first = firsts(groups.node, len(arcs.node_owner))
         self.size = self.real = len(places.node)
-        self.nested = None if machine.sets is not None or registers.counts else groups.nested
+        written = machine.sets is not None or registers.counts or len(groups.node) <= _WRITTEN
+        self.nested = None if written else groups.nested
         self.strays = np.isin(places.control[places.above], [] if machine.strays is None else machine.strays)
         self.may_close = np.zeros(len(places.node), bool)
         self.may_close[places.above] = True
