@@ -52,8 +52,9 @@ def kept_memory() -> Iterator[None]:
     if library is None or not (hasattr(library, "mallopt") and hasattr(library, "malloc_trim")):
         yield
         return
-    for parameter in (_MAPPED, _TRIM):
-        library.mallopt(parameter, 1 << 30)
+    library.mallopt(_TRIM, 1 << 30)
+    if not library.mallopt(_MAPPED, 1 << 30):  # older versions take no more than they come to by themselves
+        library.mallopt(*_AFTERWARDS[0])
     try:
         yield
     finally:

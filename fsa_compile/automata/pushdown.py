@@ -135,6 +135,10 @@ class ByteMachine:
 
     def step(self, configurations: Iterable[Configuration], symbol: int) -> set[Configuration]:
         """All configurations after reading one symbol. Slow and plain: the reference for everything built from the machine."""
+        return {after for _, after in self.moves(configurations, symbol)}
+
+    def moves(self, configurations: Iterable[Configuration], symbol: int) -> set[tuple[Configuration, Configuration]]:
+        """The same, each behind the configuration that reads the symbol: there, what ends with this symbol has returned."""
         out, todo = set(), list(configurations)
         kind = int(self.byte_class[symbol])
         while todo:
@@ -144,7 +148,7 @@ class ByteMachine:
                 if self.entry_next[e] == RETURN:
                     todo += self.returned(here)
                 elif (there := self.moved(here, e)) is not None:
-                    out.add(there)
+                    out.add((here, there))
         return out
 
     def run(self, data: Iterable[int], configurations: Iterable[Configuration] | None = None) -> set[Configuration]:

@@ -149,9 +149,9 @@ class _Truncation:
             row = np.zeros(len(self._column), np.int64)
             for column in np.flatnonzero(machine.action[here.control][self._column]).tolist():
                 opens = self._open.get(column, "")
-                for after in machine.step([here], int(byte_of[column])):
+                for reads, after in machine.moves([here], int(byte_of[column])):
                     symbols = tuple([symbol for symbol, _ in after.stack])
-                    above = opens if here == machine.initial or len(after.stack) > len(here.stack) else ""
+                    above = opens if reads == machine.initial or len(after.stack) > len(reads.stack) else ""
                     inside = (kinds[: len(symbols) - len(above)] + above).ljust(len(symbols), "-")
                     row[column] = number[after, inside] if self._stack(_Stack(symbols, inside)) >= 0 else 0
             rows.append(row)

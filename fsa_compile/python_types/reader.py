@@ -124,7 +124,7 @@ class Reader:
         if origin in (typing.Union, types.UnionType):
             return self._union(args, place, scope, marks)
         if origin is typing.Literal:
-            return _unmarked(shapes.Options(tuple([_literal(x, place) for x in args])), marks, place)
+            return _unmarked(shapes.Options(tuple([_literal(x, place) for x in args]), scope.by_value), marks, place)
         if hasattr(T, "__value__") or hasattr(origin, "__value__"):
             return self._alias(T, origin, args, place, scope, marks)
         plain = self._plain(T, place, scope)
@@ -164,7 +164,8 @@ class Reader:
         if marks or isinstance(found, (type, str)):
             return self.read(found, place, scope, marks)
         name = T if isinstance(T, str) else T.__forward_arg__
-        return self.defined(("alias", found, *scope.variables.values(), *scope[2:]), name, lambda: self.read(found, name, scope))
+        own = ("alias", found, scope.names.get("typing.Self"), *scope.variables.values(), *scope[2:])
+        return self.defined(own, name, lambda: self.read(found, name, scope))
 
     def _resolved(self, T: str | typing.ForwardRef, place: str, scope: Scope) -> Any:
         text = T if isinstance(T, str) else T.__forward_arg__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 import typing
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Protocol
@@ -45,13 +46,29 @@ class TypeReader(Protocol):
 
 
 def substituted(T: Any, scope: Scope) -> Any:
-    """A type argument with the type variables of its scope replaced."""
+    """A type argument with the type variables of its scope, and `Self`, replaced."""
+    T = _with_own(T, scope.names.get("typing.Self", typing.Self))
     if isinstance(T, typing.TypeVar):
         return type_of_variable(T, scope)
     parameters = getattr(T, "__parameters__", ())
     if parameters and typing.get_origin(T) is not None:
         return T[tuple([type_of_variable(p, scope) for p in parameters])]
     return T
+
+
+def _with_own(T: Any, own: Any) -> Any:
+    """A type with `Self` replaced wherever it stands."""
+    if T is typing.Self:
+        return own
+    origin, args = typing.get_origin(T), typing.get_args(T)
+    if origin is typing.Literal or not args:
+        return T
+    if origin is typing.Annotated:
+        return typing.Annotated[(_with_own(args[0], own), *args[1:])]
+    replaced = tuple([_with_own(x, own) for x in args])
+    if all(x is y for x, y in zip(args, replaced)):
+        return T
+    return typing.Union[replaced] if origin in (typing.Union, types.UnionType) else origin[replaced]  # noqa: UP007
 
 
 def type_of_variable(T: Any, scope: Scope) -> Any:

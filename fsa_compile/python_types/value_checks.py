@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import re
 from collections.abc import Callable, Iterable
@@ -121,7 +122,8 @@ def special_text(shape: shapes.Special, value: Any, place: str) -> str:
 def option(shape: shapes.Options, value: Any, place: str) -> shapes.Option:
     """The entry of a listed value."""
     for found in shape.options:
-        for own in (found.value, found.value.value) if shape.by_value else (found.value,):
+        by_value = shape.by_value and isinstance(found.value, enum.Enum)
+        for own in (found.value, found.value.value) if by_value else (found.value,):
             if type(own) is type(value) and own == value:
                 return found
     raise TypeTextError(f"{shown(value)} is not one of the listed values", place=place)

@@ -72,7 +72,7 @@ def require(module: str) -> Any:
     """An optional package's module; where it is not installed, a `TokenizerError` names the extra that installs it."""
     try:
         found = importlib.import_module(module)
-        if found.__spec__ is not None and found.__spec__.origin is None:  # a namespace package: any folder is one
+        if hasattr(found, "__path__") and getattr(found, "__file__", None) is None:  # a namespace package: any folder is one
             raise ImportError(f"{', '.join(found.__path__)} is a folder without a package")
         return found
     except ImportError as error:

@@ -50,6 +50,8 @@ def test_memory_is_kept_only_within() -> None:
     with pages.small_pages():
         given = faults(48 << 20)
         with pages.kept_memory():
+            if not ctypes.CDLL(None).mallopt(-3, 1 << 30):
+                pytest.skip("this version of the GNU C library always returns arrays of this size")
             kept = faults(48 << 20)
         assert kept < given / 5
         assert faults(48 << 20) > given * 0.9

@@ -33,6 +33,7 @@ SCHEMAS = [
     {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#"}}]},
     {"type": "object", "additionalProperties": {"type": ["array", "object", "null"]}},
     {"type": "array", "minItems": 1, "maxItems": 2, "items": {"anyOf": [{"const": 1}, {"$ref": "#"}]}},
+    {"type": "object", "properties": {"a": {"type": "array", "items": {"$ref": "#"}}, "b": {"enum": [1]}}, "additionalProperties": False},
 ]
 
 
@@ -47,8 +48,8 @@ def within(text: bytes, depths: Depths) -> bool:
     return all(most is None or depth(value, kind) <= most for kind, most in zip((dict, list), depths))
 
 
-def automaton(schema: object, depths: Depths, key_order: str = "declared"):
-    machine = schema_machine(schema, options=without_counters(SchemaOptions(key_order=key_order)))
+def automaton(schema: object, depths: Depths, key_order: str = "declared", whitespace: str = "optional"):
+    machine = schema_machine(schema, options=without_counters(SchemaOptions(key_order=key_order, whitespace=whitespace)))
     return machine, truncated(machine, depths, LIMITS, Deadline(LIMITS))
 
 
@@ -80,8 +81,12 @@ def test_every_short_text(schema, depths, exhaustive):
 @pytest.mark.parametrize("schema", SCHEMAS, ids=str)
 def test_random_texts_keep_the_bounds(schema):
     rng = random.Random(3)
-    for depths in (Depths(1, 1), Depths(2, 3)):
-        machine, dfa = automaton(schema, depths)
+    for depths, *others in ((Depths(1, 1),), (Depths(2, 3),), (Depths(1, 2), "any", "indented"), (Depths(2, 1), "any")):
+        try:
+            machine, dfa = automaton(schema, depths, *others)
+        except LimitError:  # of any value in any order
+            assert schema is True
+            continue
         byte_of = {c: byte for byte, c in reversed(list(enumerate(dfa.byte_class.tolist())))}
         left = distances(dfa)
         for _ in range(60):

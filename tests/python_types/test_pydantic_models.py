@@ -281,6 +281,10 @@ class Letter(enum.Enum):
     B = "b"
 
 
+class Name(enum.StrEnum):
+    X = "x"
+
+
 class InsideByMember(BaseModel):
     letter: Letter
 
@@ -291,13 +295,14 @@ class ByValue(BaseModel, use_enum_values=True):
     letter: Letter
     letters: dict[Letter, list[Letter]] = {}
     either: Letter | int = 3
+    listed: Literal[Name.X, "z"] = "z"
     default: Letter = Letter.A
     inside: InsideByMember | None = None
 
 
 @pytest.mark.parametrize("style", ["json", "python"])
 def test_members_of_enums_are_written_however_the_model_keeps_them(style):
-    text = '{"letter": "b", "letters": {"a": ["b"]}, "either": "a", "default": "b", "inside": {"letter": "a"}}'
+    text = '{"letter": "b", "letters": {"a": ["b"]}, "either": "a", "listed": "x", "default": "b", "inside": {"letter": "a"}}'
     value = ByValue.model_validate_json(text)
     assert (value.letter, value.inside.letter) == ("b", Letter.A)
     written = dump(ByValue, value, style=style)
@@ -308,3 +313,38 @@ def test_members_of_enums_are_written_however_the_model_keeps_them(style):
     assert '"default": "a"' in dump(ByValue, default)
     with pytest.raises(TypeTextError, match="'b' is not one of the listed values"):
         dump(InsideByMember, InsideByMember.model_construct(letter="b"))
+
+
+@dataclasses.dataclass
+class Box(Generic[T]):
+    item: T
+
+
+@dataclasses.dataclass
+class First:
+    boxed: Box[Self] | None
+    many: Box[list[Self] | None] | None = None
+    later: tuple[Self, Later] | None = None
+
+
+@dataclasses.dataclass
+class Second:
+    letter: Letter
+    later: tuple[Self, Later] | None = None
+
+
+@dataclasses.dataclass
+class Later:
+    of: First | Second
+
+
+def test_self_is_the_class_around_it():
+    """In arguments of generic classes too, and where two classes have the same annotation."""
+    inside = First(None)
+    value = First(Box(First(Box(inside))), Box([inside]), (inside, Later(Second(Letter.A, (Second(Letter.B), Later(inside))))))
+    assert parse(First, dump(First, value)) == value
+    texts = ['{"boxed": {"item": {"item": null}}}', '{"boxed": null, "later": [{"letter": "a"}, {"of": {"boxed": null}}]}']
+    texts.append('{"boxed": null, "many": null, "later": [{"boxed": null}, {"of": {"letter": "a", "later": [{"boxed": null}, null]}}]}')
+    for text in texts:
+        with pytest.raises(TypeTextError):
+            parse(First, text)
