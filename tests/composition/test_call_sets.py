@@ -134,13 +134,13 @@ def test_nested_ways_are_those_written_out_and_keep_within_cells() -> None:
         node = [rng.randrange(len(every)) for _ in range(4)]
         full = [(place, *way) for place, n in enumerate(node) if n == 0 for way in sorted(every[n])]
         string = np.array([[*way[2], *[_SYMBOLS] * (12 - len(way[2]))] for way in full], np.int64).reshape(-1, 12)
-        written = *(np.array([way[i] for way in full], np.int64) for i in (0, 1)), string
+        written = np.array([way[0] for way in full], np.int64), np.arange(len(full)), np.array([way[1] for way in full], np.int64), string
         sets, leaves = sets_of(arcs, parts)
         ways, size = nested_ways(sets, leaves, np.array([n or -1 for n in node]), written, _TARGETS, _SYMBOLS)
         assert [ways_from(ways, place) for place in range(4)] == [every[n] for n in node], seed
         control, symbol, value = needs(rng, ways)
         most = np.array([rng.choice((0, 1, 2, 3, 4, 5, _FAR)) for _ in node])
-        some, more = within(ways, value, most, size, _FAR)
+        some, more = within(ways, value, most, size, _FAR, Deadline(CompileLimits()))
         assert more >= max(some.place.max(initial=0), some.target.max(initial=0)) + (len(some.place) > 0)
         for place, n in enumerate(node):
             want = {way for way in every[n] if cells(control, symbol, way) <= most[place]}

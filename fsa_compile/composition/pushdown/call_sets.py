@@ -246,11 +246,12 @@ def nested_ways(
 
     Args:
       node: int64[Q], of each place; -1 where its ways are all written out.
-      written: these ways: the places, and for each where it leads and what it pushes: int64[n], int64[n], int64[n, L].
+      written: these ways: the places int64[n], and what each does int64[n]: of these, where they lead and what they push,
+        int64[m], int64[m, L].
       controls, symbols: how many there are. Effect c < `controls` leads to control c by the end of a token.
     """
-    place, target, string = written
-    nodes = int(sets.nodes)
+    place, does, target, string = written
+    nodes = sets.nodes
     every = np.concatenate((np.where(node < 0, sets.size, node), np.arange(nodes, sets.size)))
     first = firsts(leaves.set, sets.size + 1)
     reader, leaf = ranges(first[every], first[every + 1])
@@ -258,7 +259,7 @@ def nested_ways(
     caller, at = ranges(first[every], first[every + 1])
     keys, which = numbered(sets.below[order[at]] * symbols + sets.symbol[order[at]])
     called, symbol = np.divmod(keys, symbols)
-    effect = np.concatenate((leaves.target[leaf], controls + which, controls + len(keys) + np.arange(len(place))))
+    effect = np.concatenate((leaves.target[leaf], controls + which, controls + len(keys) + does))
     place = np.concatenate((reader, caller, place))
     strings = np.full((1 + symbols + len(string), max(1, string.shape[1])), symbols)
     strings[1 : 1 + symbols, 0] = np.arange(symbols)
@@ -274,7 +275,9 @@ def nested_ways(
     ), len(every)
 
 
-def within(ways: Ways, value: np.ndarray, most: np.ndarray, size: int, unreachable: int) -> tuple[Ways, int]:
+def within(
+    ways: Ways, value: np.ndarray, most: np.ndarray, size: int, unreachable: int, deadline: Deadline
+) -> tuple[Ways, int]:
     """The ways of places that take no more stack cells than each place's most, and the number of places: a called set stands
     there once for every number of cells that calls leave to it, behind all others.
 
@@ -288,7 +291,7 @@ def within(ways: Ways, value: np.ndarray, most: np.ndarray, size: int, unreachab
     todo = {cells: [(at := (most == cells).nonzero()[0], at)] for cells in distinct(most).tolist()}
     if unreachable in todo:
         todo[unreachable].append((unlimited, unlimited))
-    kept, target, push = [(first[:0], first[:0])], [ways.target], [ways.push]
+    kept, target, push, taken = [(first[:0], first[:0])], [ways.target], [ways.push], 0
     while todo:
         cells = max(todo)
         old, number = (np.concatenate(column) for column in zip(*todo.pop(cells)))
@@ -306,6 +309,9 @@ def within(ways: Ways, value: np.ndarray, most: np.ndarray, size: int, unreachab
             todo.setdefault(cells - 1, []).append((called, size + np.arange(len(called))))
             effects, size = effects + len(used), size + len(called)
         kept.append((number[which], effect))
+        deadline.check(_DOING)
+        taken += len(effect)
+        deadline.check_bytes(taken * _PART_BYTES, _DOING)
     place, effect = (np.concatenate(column) for column in zip(*kept))
     order, tokens = order_of(place), np.append(ways.tokens, np.zeros(effects - len(ways.tokens), np.int64))
     return Ways(place[order], effect[order], np.concatenate(target), np.concatenate(push), ways.string, tokens), size

@@ -35,7 +35,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, firsts
+from fsa_compile.arrays.integers import distinct, firsts, numbered
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import ByteMachine
@@ -170,13 +170,13 @@ class _Bounds:
         return place, effect
 
     def _take_nested(self, sets: CallSets, leaves: Leaves, derived: np.ndarray) -> None:
-        """Takes ways through sets that are called; those of derived controls, which are few, are written out."""
+        """Takes ways through sets that are called; those of derived controls are written out."""
         node, of_group = self.places.node.copy(), self.effects.of_group
         full = np.isin(node, derived).nonzero()[0]
         which, group = ranges(self.first[node[full]], self.first[node[full] + 1])
         node[full] = -1
-        effect = of_group[group]
-        written = full[which], self.written.target[effect], self.written.string[self.written.push[effect]]
+        effect, number = numbered(of_group[group])
+        written = full[which], number, self.written.target[effect], self.written.string[self.written.push[effect]]
         self._take(*nested_ways(sets, leaves, node, written, self.num_controls, self.num_symbols))
 
     def _take(self, ways: Ways, size: int) -> None:
@@ -317,7 +317,7 @@ class _Bounds:
         """From now on, only tokens and endings within each place's need count."""
         self.may_close &= self._ending(self._needs_after(need, symbol_need)) <= need
         if self.nested is not None:
-            self._take(*within(self._ways, token_need, need[: self.real], self.size, _FAR))
+            self._take(*within(self._ways, token_need, need[: self.real], self.size, _FAR, self.deadline))
             return
         fits = token_need[self.effect] <= need[self.place]
         self._choose(self.place[fits], self.effect[fits], self.case[fits])
@@ -330,6 +330,7 @@ class _Bounds:
         need, more = need.copy(), np.zeros(len(self.registers.low), np.int64)
         need[self.real :] = _FAR
         while True:
+            self.deadline.check(_DOING)
             values = self._token_needs(need, symbol_need, more)
             new = self._by_token(values)[self.real :]
             if (new == need[self.real :]).all():
@@ -444,6 +445,7 @@ class _Bounds:
         """
         value, symbol, iteration, _ = self._at_most(token_values, values_after, iterating, unknown, step)
         while True:  # symbols settled, controls pay no more than the difference
+            self.deadline.check(_DOING)
             new = self._by_token(token_values(value, symbol, iteration))
             new = np.minimum(value, np.minimum(new, self._ending(values_after(value, symbol))))
             if (new == value).all():
@@ -457,6 +459,7 @@ class _Bounds:
         places = self.places
         left_out = self.strays.copy()
         while True:
+            self.deadline.check(_DOING)
             if self.in_order:
                 value, symbol, iteration = *self._in_order(step, left_out), unknown
             else:

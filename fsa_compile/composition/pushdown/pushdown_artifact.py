@@ -71,7 +71,7 @@ def assemble_machine(
     """
     groups = with_sets(machine, arcs, groups_of(arcs, tables, deadline, deterministic=machine.deterministic))
     arcs = arcs.without_tokens()
-    costs = costs_of(machine, arcs, groups, deadline)
+    costs, groups = costs_of(machine, arcs, groups, deadline), dataclasses.replace(groups, nested=None)
     complete = not len(bytes_not_alone(machine, tables))
     if complete:  # every text can be finished; where no bound was found, only limits need one
         costs = costs.at_most(UNBOUNDED)
