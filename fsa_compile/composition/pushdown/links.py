@@ -113,15 +113,30 @@ class Links:
         owner, whole = caller[at[live]], symbol[live] < 0
         start = (np.append(True, key[1:] != key[:-1])[: len(key)] | whole).nonzero()[0]  # a part would be the same part again
         size, key, reader = segment_sizes(start, len(key)), key[start], owner[start]
+        several, run, num_owners = self.as_runs(num_owners, owner, start, size)
+        reader[several] = run
+        return reader, key % s, firsts(key // s, len(begin)), num_owners
+
+    def as_runs(
+        self, num_owners: int, owner: np.ndarray, begin: np.ndarray, size: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Makes several owners one run, a part of the frames of all of them; the same owners are one run wherever they stand.
+
+        Args:
+          num_owners: number of owners so far.
+          owner: int64[m]; segment i are the `size[i]` ones from `begin[i]` on.
+
+        Returns:
+          (the segments of more than one owner, the run of each, number of owners with new runs).
+        """
         several = (size > 1).nonzero()[0]
-        sets = np.add.reduceat(mixed(owner), start)[several] if len(start) else mixed(start)
+        sets = np.add.reduceat(mixed(owner), begin)[several] if len(begin) else mixed(begin)
         _, example, which = exampled(sets)
-        reader[several] = num_owners + which
         example = several[example]
-        run, place = spread(start[example], size[example])
+        run, place = spread(begin[example], size[example])
         none = np.zeros_like(run)
         self.add(num_owners, num_owners + len(example), num_owners + run, owner[place], none - 1, none)
-        return reader, key % s, firsts(key // s, len(begin)), num_owners + len(example)
+        return several, num_owners + which, num_owners + len(example)
 
 
 def called_alike(

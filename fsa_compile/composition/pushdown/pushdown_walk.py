@@ -29,7 +29,6 @@ import functools
 
 import numpy as np
 
-from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, numbered, occupied, order_of
 from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
@@ -479,19 +478,10 @@ class Walk:
         size = segment_sizes(begin, len(at))
         if (weight[order[begin]] * (size - 1)).sum() < _SHARED:
             return items
-        owner = items.owner[at]
-        owners = np.add.reduceat(mixed(owner), begin)  # tells sets of owners apart
-        several = (size > 1).nonzero()[0]
-        _, example, which = exampled(owners[several])
-        first = self.num_owners
-        self.num_owners += len(example)
-        example = several[example]
-        run, place = ranges(begin[example], begin[example] + size[example])
-        nothing = np.zeros(len(run), np.int64)
-        self.links.add(first, self.num_owners, first + run, owner[place], nothing - 1, nothing)
+        several, run, self.num_owners = self.links.as_runs(self.num_owners, items.owner[at], begin, size)
         rest = np.ones(len(items.owner), bool)
         rest[at[ranges(begin[several], begin[several] + size[several])[1]]] = False
-        shared = items.at(at[begin[several]])._replace(owner=first + which)
+        shared = items.at(at[begin[several]])._replace(owner=run)
         return joined([items.at(rest.nonzero()[0]), shared])
 
     def _returned(self, items: Items) -> Items:
