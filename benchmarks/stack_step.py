@@ -60,8 +60,8 @@ def bytes_per_step(tables: ConstraintTables) -> dict[str, int]:
 def masked(tables: ConstraintTables, state: ConstraintState) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Words, candidate tokens and which are allowed, and the depth of the deepest stack of every row."""
     deepest = sources(tables, state).depth.max(1)
-    words, _, token, allowed = mask_parts(tables, state)
-    return words, token, allowed, deepest
+    parts = mask_parts(tables, state)
+    return parts.words, parts.token, parts.allowed, deepest
 
 
 step = jax.jit(advance)
@@ -135,7 +135,8 @@ def repeated(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array
 
     def body(i: jax.Array, carry: tuple[jax.Array, ConstraintState]) -> tuple[jax.Array, ConstraintState]:
         total, here = carry
-        words, _, token, ok = mask_parts(tables, here)
+        parts = mask_parts(tables, here)
+        words, token, ok = parts.words, parts.token, parts.allowed
         # As in decoding, the token depends on the mask: so every cell is read before one is written, in place.
         seen = jax.lax.population_count(words).sum(1).astype(jnp.int32) + token.sum(1) + ok.sum(1).astype(jnp.int32)
         after = advance(tables, here, tokens + jnp.minimum(seen, 0) // jnp.int32(2**30))
