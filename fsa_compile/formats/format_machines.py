@@ -89,13 +89,17 @@ def _few_tokens(node: tree.FewTokens, request: Request) -> tree.Format:
     return tree.OneOf((tree.NOTHING, tree.Value(machine, machine.start, node.pointer)))
 
 
-def resolved(root: tree.Format, request: Request) -> tree.Format:
-    """A tree with what a vocabulary has in the place of names of special tokens and of texts of so many tokens.
+def resolved(root: tree.Format, request: Request, choices: dict[int, tree.Format] | None = None) -> tree.Format:
+    """A tree with what a vocabulary has in the place of names of special tokens and of texts of at most n tokens.
+
+    Args:
+      choices: by identity, those that were resolved: one that stands in several places stays one.
 
     Raises:
       FormatError: the vocabulary has no such special token, or nothing can follow it, or tokens cannot be counted.
     """
     vocabulary = request.vocabulary
+    choices = {} if choices is None else choices
     match root:
         case tree.FewTokens():
             return _few_tokens(root, request)
@@ -106,15 +110,17 @@ def resolved(root: tree.Format, request: Request) -> tree.Format:
             others = set(vocabulary.special.values()) - ids - set(vocabulary.stop_ids) - {vocabulary.bos_id}
             return tree.Token(frozenset(token for token in others if token is not None))
         case tree.Parts(parts=parts):
-            return tree.Parts(tuple(resolved(part, request) for part in parts))
+            return tree.Parts(tuple(resolved(part, request, choices) for part in parts))
         case tree.OneOf(branches=branches):
-            return tree.OneOf(tuple(resolved(branch, request) for branch in branches))
+            if id(root) not in choices:
+                choices[id(root)] = tree.OneOf(tuple(resolved(branch, request, choices) for branch in branches))
+            return choices[id(root)]
         case tree.Named(branches=branches):
-            return tree.Named(tuple((name, resolved(behind, request)) for name, behind in branches))
+            return tree.Named(tuple((name, resolved(behind, request, choices)) for name, behind in branches))
         case tree.Repeated(part=part):
-            return dataclasses.replace(root, part=resolved(part, request))
+            return dataclasses.replace(root, part=resolved(part, request, choices))
         case tree.Joined(part=part, between=between):
-            return tree.Joined(resolved(part, request), resolved(between, request))
+            return tree.Joined(resolved(part, request, choices), resolved(between, request, choices))
     return root
 
 

@@ -129,6 +129,8 @@ class _Nondeterministic:
         self.schemas: dict[object, tuple[int, tree.Json | tree.Value]] = {}
         self.specials: list[int] = []
         self._dfas: dict[tree.Format, ByteDfa] = {}
+        self._firsts: dict[tuple[int, int, tuple[Hashable, ...]], list[int]] = {}
+        """Of one and the same choice in two places before the same state, where its branches begin: it is written out once."""
         self.labels: list[Hashable] = []
         self.has_names = False
         self._numbers, self._behind = itertools.count(), tuple[Hashable, ...]()
@@ -172,10 +174,14 @@ class _Nondeterministic:
                 else:
                     self.free[here].append(end)
             case tree.OneOf(branches=branches):
-                for branch in branches:
-                    first = self.state()
-                    self.free[begin].append(first)
-                    self.add(branch, first, end)
+                key = id(node), end, self._behind
+                if (firsts := self._firsts.get(key)) is None:
+                    firsts = []
+                    for branch in branches:
+                        firsts.append(self.state())
+                        self.add(branch, firsts[-1], end)
+                    self._firsts[key] = firsts
+                self.free[begin] += firsts
             case tree.Named(branches=named):
                 self.has_names = True
                 self._named(named, begin, end)
