@@ -174,13 +174,13 @@ class _Nondeterministic:
                 else:
                     self.free[here].append(end)
             case tree.OneOf(branches=branches):
-                key = id(node), end, self._behind
-                if (firsts := self._firsts.get(key)) is None:
+                place = id(node), end, self._behind
+                if (firsts := self._firsts.get(place)) is None:
                     firsts = []
                     for branch in branches:
                         firsts.append(self.state())
                         self.add(branch, firsts[-1], end)
-                    self._firsts[key] = firsts
+                    self._firsts[place] = firsts
                 self.free[begin] += firsts
             case tree.Named(branches=named):
                 self.has_names = True

@@ -22,6 +22,7 @@ from jax_decode.kernels.settled_rows import Given, Lanes, Settled, settled
 from jax_decode.kernels.settled_whole import fits, settled_whole
 from jax_decode.sampling.candidates import Drawn, with_candidates
 from jax_decode.sampling.choices import Allowed
+from jax_decode.sampling.few_columns import MOST_KEPT, cut_and_summed_by_few
 from jax_decode.sampling.samplers import MinP, Sampler, TopK, TopP
 from jax_decode.sampling.summary import Noise, sources_of, summarize
 from jax_decode.sampling.top_p import cut_and_summed_in_memory
@@ -53,14 +54,17 @@ def cut_and_chosen(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None
 def cut_and_summed(sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool) -> Drawn:
     """The threshold of a sampler, as of `truncation.threshold_of`, `summary.summarize` with it, and the candidates."""
     plainly = functools.partial(_cut_and_summed_plainly, sampler, allowed, inverse, noise, with_raw)
-    if not isinstance(sampler, TopP) or not _cuts(sampler, allowed):
+    if not _cuts(sampler, allowed) or (isinstance(sampler, TopK) and sampler.k > MOST_KEPT):
         return plainly()
 
-    def in_memory() -> Drawn:
-        found = cut_and_summed_in_memory(allowed, inverse, jnp.asarray(sampler.p, jnp.float32), noise, with_raw)
+    def on_cpu() -> Drawn:
+        if isinstance(sampler, TopP):
+            found = cut_and_summed_in_memory(allowed, inverse, jnp.asarray(sampler.p, jnp.float32), noise, with_raw)
+        else:
+            found = cut_and_summed_by_few(sampler, allowed, inverse, noise, with_raw)
         return with_candidates(allowed, inverse, noise, *found)
 
-    return jax.lax.platform_dependent(default=plainly, cpu=in_memory)
+    return jax.lax.platform_dependent(default=plainly, cpu=on_cpu)
 
 
 def _cuts(sampler: Sampler, allowed: Allowed) -> bool:

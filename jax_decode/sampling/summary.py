@@ -299,14 +299,22 @@ def _on_cpu(num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array 
 
 
 def in_memory(
-    num_words: int, with_raw: bool, logits: jax.Array, words: jax.Array | None, rows: Rows, cut_off: CutInMemory | None = None
+    num_words: int,
+    with_raw: bool,
+    logits: jax.Array,
+    words: jax.Array | None,
+    rows: Rows | None,
+    cut_off: CutInMemory | None = None,
 ) -> tuple[jax.Array | None, Summary]:
     """The threshold of every row, float32[B] (of `cut_off`, else that of `rows`), and `summarize` with it, for a CPU.
+
+    `rows` None: the sums alone, without a choice.
 
     Exponentials of the logits as they are need no maximum first; those for a `cut_off` are relative to one. Rows where they
     overflow, or where those of the allowed tokens vanish, are worked on again, relative to the maximum; which way a row goes
     depends on its own logits alone.
     """
+    chooses, rows = rows is not None, rows or Rows()
     noise, inverse = rows.noise, rows.inverse
     of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
 
@@ -331,7 +339,9 @@ def in_memory(
     ordinary = ((allowed > ORDINARY[0]) | none) & (raw < ORDINARY[1])
     if "raw" in kept:
         ordinary &= raw > ORDINARY[0]
-    if noise is None:
+    if not chooses:
+        chosen = jnp.full_like(allowed, NEVER), jnp.full(allowed.shape, NO_ITEM, jnp.int32)
+    elif noise is None:
         chosen = _best_token(num_words, logits, words, column_max_in_memory(clean(logits), words, num_words))
     else:
         chosen = _best_column(kept["drawn"] if "drawn" in kept else jnp.log(kept["allowed"]), noise)

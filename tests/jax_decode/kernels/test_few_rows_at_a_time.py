@@ -9,12 +9,13 @@ from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.planes import column_max_in_memory, to_order
 from jax_decode.kernels.row_layout import pack_planes, words_for
-from jax_decode.sampling.by_tops import cut_and_summed
+from jax_decode.sampling.by_tops import _cut_and_summed_plainly, cut_and_summed
 from jax_decode.sampling.candidates import with_candidates
 from jax_decode.sampling.choices import inverse_of, largest_columns
+from jax_decode.sampling.few_columns import _MOST, Few
 from jax_decode.sampling.mass_search import ByExponential, lanes_sum, row_lanes
 from jax_decode.sampling.row_sums import masked
-from jax_decode.sampling.samplers import TopK, TopP
+from jax_decode.sampling.samplers import MinP, TopK, TopP
 from jax_decode.sampling.sampling import among, choose
 from jax_decode.sampling.summary import Noise, Rows, _fused, _on_cpu, summarize
 from jax_decode.sampling.truncation import threshold_of
@@ -202,20 +203,70 @@ def test_a_top_k_keeps_ties():
         assert threshold[row] == np.sort(x[row])[-50]
 
 
-def test_a_row_does_not_depend_on_its_neighbours():
+@pytest.mark.parametrize("seed", range(3))
+def test_few_columns_are_those_that_reach_the_threshold(seed):
+    rng = np.random.default_rng(seed)
+    columns, share = 128 * int(rng.integers(2, 9)), 10 ** rng.uniform(-3, -0.3, 6)
+    top = np.where(rng.random((6, columns)) < share[:, None], 1, rng.choice([0, -np.inf], (6, columns))).astype(np.float32)
+    top[1] = -np.inf
+    few = jax.jit(Few.of)(top, np.ones(6, np.float32))
+    count = (top == 1).sum(1)
+    np.testing.assert_array_equal(few.many, count > _MOST)
+    rows, found = np.nonzero((top == 1) & (count <= _MOST)[:, None])
+    assert int(few.rows[-1]) == len(rows)
+    row, column = jax.jit(Few.places)(few, np.arange(len(rows) + 3, dtype=np.int32))
+    pairs = np.stack([row, column], 1)[: len(rows)]
+    np.testing.assert_array_equal(pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))], np.stack([rows, found], 1))
+
+
+@pytest.mark.sampled(2, every=("sampler", "masked", "inverse"))
+@pytest.mark.parametrize("sampler", [MinP(np.float32(0.05), None), TopK(50, None)], ids=["min-p", "top-k"])
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("inverse", [None, 1.4, "rows"])
+def test_draws_among_few_columns_are_those_among_all(sampler, masked, inverse):
+    """Rows of extreme logits; one whose columns are many for a min-p; a row without an allowed token."""
     logits, _, words = example()
+    logits = logits.at[6].multiply(0.3)
+    none, noise = jnp.zeros((BATCH, 1), jnp.int32), noise_of()
+    scale = jnp.linspace(0.7, 1.5, BATCH)[:, None] if inverse == "rows" else inverse if inverse is None else jnp.float32(inverse)
+
+    @jax.jit
+    def both(sampler, logits, key):
+        parts = parts_at(words, none, none > 0) if masked else None
+        allowed = among(logits, parts, Columns(words_for(WIDTH)))._replace(listed=None)
+        own = noise._replace(key=key)
+        return [form(sampler, allowed, scale, own, True) for form in (cut_and_summed, _cut_and_summed_plainly)]
+
+    tokens = set()
+    for turn in range(20):
+        few, all_ = both(sampler, logits, noise.key + np.uint32(turn))
+        np.testing.assert_array_equal(few.threshold, all_.threshold)
+        some = np.isfinite(np.asarray(all_.summary.score))
+        np.testing.assert_array_equal(np.isfinite(np.asarray(few.summary.score)), some)
+        np.testing.assert_array_equal(np.asarray(few.summary.item)[some], np.asarray(all_.summary.item)[some])
+        for mine, other in zip(few.summary, all_.summary):
+            np.testing.assert_allclose(np.asarray(mine)[some], np.asarray(other)[some], rtol=2e-5, atol=2e-5)
+        tokens.add(tuple(np.asarray(few.summary.item).tolist()))
+    assert len(tokens) > 15, "columns are drawn"
+
+
+@pytest.mark.parametrize("sampler", [TopP(np.float32(0.9), None), MinP(np.float32(0.05), None)], ids=["top-p", "min-p"])
+def test_a_row_does_not_depend_on_its_neighbours(sampler):
+    logits, _, words = example()
+    logits = logits.at[6].multiply(0.3)  # many columns of it reach what a min-p leaves, and few of others
     none, noise = jnp.zeros((BATCH, 1), jnp.int32), noise_of()
 
     @jax.jit
     def run(rows):
         parts = parts_at(words[rows], none[rows], none[rows] > 0)
-        return choose(TopP(np.float32(0.9), None), among(logits[rows], parts, Columns(words_for(WIDTH))), noise.key[rows],
-                      noise.step[rows])  # fmt: skip
+        return choose(sampler, among(logits[rows], parts, Columns(words_for(WIDTH))), noise.key[rows], noise.step[rows])
 
-    others = np.array([6, 3, 1, 0, 2, 2, 5])
-    assert len(others) == BATCH, "one program"
-    every, some = run(np.arange(BATCH)), run(others)
-    np.testing.assert_array_equal(np.asarray(every.token)[others], some.token)
+    every = run(np.arange(BATCH))
+    for others in ([6, 3, 1, 0, 2, 2, 5], [0, 3, 1, 0, 2, 2, 5]):
+        assert len(others) == BATCH, "one program"
+        some = run(np.array(others))
+        np.testing.assert_array_equal(np.asarray(every.token)[others], some.token)
+        np.testing.assert_array_equal(np.asarray(every.logprob)[others], some.logprob)
 
 
 @pytest.mark.parametrize("width", [2048, 1536, 1100])
