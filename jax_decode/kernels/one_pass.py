@@ -57,13 +57,13 @@ class Read(NamedTuple):
     """What a kernel reads.
 
     Attributes:
-      logits: float[B, V'].
+      logits: float[B, V'], or what `kernels.projected` makes them of.
       words: uint32[B, W], bit planes of the allowed tokens, or uint32[S, B, W], S parts of them; None allows all.
       num_words: W.
       rows: arrays [B, n] that a function of columns takes a row block of each.
     """
 
-    logits: jax.Array
+    logits: Any
     words: jax.Array | None
     num_words: int
     rows: Sequence[jax.Array] = ()

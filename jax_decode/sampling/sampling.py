@@ -18,17 +18,19 @@ import jax
 import jax.numpy as jnp
 
 from jax_decode.errors import checked_flag, named_arguments
+from jax_decode.kernels import one_pass
 from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, log_add, log_sum, planes
+from jax_decode.kernels.projected import Projected
 from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
 from jax_decode.sampling.by_tops import cut_and_chosen
 from jax_decode.sampling.candidates import Candidate, Drawn, best_candidate, mass_of
 from jax_decode.sampling.choices import Allowed, inverse_of
-from jax_decode.sampling.samplers import Greedy, Sampler, check_sampler
-from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, Summary, at_once, summarize
+from jax_decode.sampling.samplers import Categorical, Greedy, Sampler, check_sampler
+from jax_decode.sampling.summary import NO_ITEM, Noise, Rows, Summary, at_once, in_one_pass, summarize
 from jax_decode.sampling.truncation import threshold_of
 from jax_decode.sampling.within_column import Choice, chosen_of, taken, within_column
 from jax_decode.step.argument_checks import check_key_words, check_logits, check_state, check_step, check_tables
@@ -40,7 +42,7 @@ from jax_decode.tables.tables import ConstraintTables
 @named_arguments
 def sample(
     sampler: Sampler,
-    logits: jax.Array,
+    logits: jax.Array | Projected,
     key: jax.Array,
     step: jax.Array,
     tables: ConstraintTables | None = None,
@@ -54,7 +56,8 @@ def sample(
 
     Args:
       sampler: one of `jax_decode.sampling.samplers`.
-      logits: float[B, V'] (float32 or bfloat16), V' at least `tables.vocab_size`.
+      logits: float[B, V'] (float32 or bfloat16), V' at least `tables.vocab_size`; or `Projected`, what a model would make them of:
+        on a TPU `Greedy` and `Categorical` then choose inside of the projection, and no logits are written.
       key: uint32[B, 2] from `noise.key_words`, one per row.
       step: uint32[B], position in each row's own text; a row's noise depends on its key and this alone.
       tables: the constraints, or None: then every id is allowed.
@@ -76,13 +79,22 @@ def sample(
     check_step(step, logits.shape[0], "sample")
     with_raw = checked_flag(with_raw, "with_raw")
     if tables is None or state is None:
-        allowed = among(logits, None, Columns(words_for(logits.shape[1])))
+        parts, columns = None, Columns(words_for(logits.shape[1]))
     else:
-        allowed = among(logits, mask_parts(tables, state), tables.columns)
-    return choose(sampler, allowed, key, step, with_raw=with_raw)
+        parts, columns = mask_parts(tables, state), tables.columns
+    return choose(sampler, among(as_read(sampler, logits, columns), parts, columns), key, step, with_raw=with_raw)
 
 
-def among(logits: jax.Array, parts: MaskParts | None, columns: Columns) -> Allowed:
+def as_read(sampler: Sampler, logits: jax.Array | Projected, columns: Columns) -> jax.Array | Projected:
+    """`logits` as they are, or those that are projected where no kernel chooses inside of the projection."""
+    if not isinstance(logits, Projected):
+        return logits
+    inside = isinstance(sampler, (Greedy, Categorical)) and columns.shards is None and logits.size >= SMALL
+    same = logits.hidden.dtype == logits.projection.embedding.dtype
+    return logits if inside and same and one_pass.wanted("tpu") else logits.logits
+
+
+def among(logits: jax.Array | Projected, parts: MaskParts | None, columns: Columns) -> Allowed:
     """Logits float[B, V'] and what a mask (None: everything) allows of them; `columns` are the mask's.
 
     Of logits that are spread over devices, `columns` with shards lets each device work on its own without a mask, too.
@@ -132,6 +144,12 @@ def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, 
     logits, words = allowed.logits, allowed.words
     inverse = inverse_of(sampler, allowed)
     noise = None if isinstance(sampler, Greedy) else Noise(key, step)
+    if isinstance(logits, Projected):
+        in_memory = functools.partial(_chosen, with_raw, sampler=sampler, key=key, step=step)
+        return jax.lax.platform_dependent(
+            tpu=lambda: _projected(with_raw or words is None, allowed, logits, inverse, noise),
+            default=lambda: in_memory(allowed=allowed._replace(logits=logits.logits)),
+        )
     small, with_raw = logits.size < SMALL, with_raw or words is None
     if noise is not None and allowed.part is None and not small:
         return cut_and_chosen(sampler, allowed, inverse, noise, with_raw)
@@ -139,6 +157,17 @@ def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, 
     if allowed.part is not None:
         return _of_parts(allowed, allowed.part, inverse, threshold, noise, with_raw)
     return chosen_of(allowed, inverse, noise, Drawn(threshold, *_summed(allowed, inverse, threshold, noise, with_raw)))
+
+
+def _projected(
+    with_raw: bool, allowed: Allowed, logits: Projected, inverse: jax.Array | None, noise: Noise | None, *, interpret: bool = False
+) -> Choice:
+    """What is chosen inside of a projection, on a TPU."""
+    found = in_one_pass(
+        allowed.num_words, with_raw, logits, allowed.words, Rows(noise, inverse), union=allowed.union, interpret=interpret
+    )
+    found = found if with_raw else found._replace(raw=jnp.full_like(found.raw, jnp.nan))
+    return chosen_of(allowed, inverse, noise, Drawn(None, *_with_list(allowed, inverse, None, noise, found)))
 
 
 def _summed(
@@ -154,10 +183,17 @@ def _summed(
             return found, None
         return found, best_candidate(listed, inverse, threshold, noise, num_words + 32)
     found = summarize(logits, words, num_words, with_raw=with_raw, union=allowed.union)
-    if listed is None:
+    return _with_list(allowed, inverse, threshold, noise, found)
+
+
+def _with_list(
+    allowed: Allowed, inverse: jax.Array | None, threshold: jax.Array | None, noise: Noise | None, found: Summary
+) -> tuple[Summary, Candidate | None]:
+    """A summary of the columns with the candidates' mass, and the best candidate."""
+    if allowed.listed is None:
         return found, None
-    found = found._replace(allowed=log_add(found.allowed, mass_of(listed)))
-    return found, best_candidate(listed, inverse, threshold, noise, num_words + 32)
+    found = found._replace(allowed=log_add(found.allowed, mass_of(allowed.listed)))
+    return found, best_candidate(allowed.listed, inverse, threshold, noise, allowed.num_words + 32)
 
 
 def checked(token: jax.Array, logits: jax.Array) -> jax.Array:

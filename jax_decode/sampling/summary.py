@@ -42,6 +42,7 @@ from jax_decode.kernels.planes import (
     log_add,
     planes,
 )
+from jax_decode.kernels.projected import Projected, folded_projected
 from jax_decode.kernels.row_layout import LANES
 from jax_decode.sampling.row_sums import CutInMemory, cut_and_sums_of_rows, sums_of_rows
 
@@ -170,14 +171,14 @@ def _reduced(columns: _Columns) -> Summary:
 def in_one_pass(
     num_words: int,
     with_raw: bool,
-    logits: jax.Array,
+    logits: jax.Array | Projected,
     words: jax.Array | None,
     rows: Rows,
     *,
     union: tuple[jax.Array, jax.Array] | None = None,
     interpret: bool = False,
 ) -> Summary:
-    """`summarize` by a kernel that reads every logit once."""
+    """`summarize` by a kernel that reads every logit once, or makes it itself."""
     words = words if rows.threshold is not None else sources_of(words, union)  # what chose a threshold has joined them already
 
     def of_columns(parts: Planes, column: jax.Array, *own: jax.Array) -> _Columns:
@@ -194,7 +195,8 @@ def in_one_pass(
     empty: tuple[Any, ...] = (NEVER, 0.0, NO_ITEM)
     none = Sum(*empty[:2])
     start = _Columns(empty[0], empty[2], none, none if with_raw and words is not None else None)
-    lanes = folded(of_columns, better, start, Read(logits, words, num_words, rows.given(len(logits))), interpret=interpret)
+    fold = folded_projected if isinstance(logits, Projected) else folded
+    lanes = fold(of_columns, better, start, Read(logits, words, num_words, rows.given(len(logits))), interpret=interpret)
     return _reduced(lanes)
 
 

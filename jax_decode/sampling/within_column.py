@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax_decode.kernels.gather import places, read, whole
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, clean, scaled
+from jax_decode.kernels.projected import Projected
 from jax_decode.sampling.candidates import Drawn, first_of_best
 from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.summary import Noise
@@ -76,6 +77,8 @@ def within_column(
     return token if part is None else part.local(token), score, x
 
 
-def taken(logits: jax.Array, index: jax.Array) -> jax.Array:
+def taken(logits: jax.Array | Projected, index: jax.Array) -> jax.Array:
     """logits[b, index[b, i]]."""
+    if isinstance(logits, Projected):
+        return logits.taken(index)
     return read(logits, jnp.arange(logits.shape[0], dtype=jnp.int32)[:, None], index)
