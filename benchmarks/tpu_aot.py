@@ -40,6 +40,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax_decode.kernels.columns import Shards
 from jax_decode.kernels.one_pass import block_of
 from jax_decode.kernels.planes import allowed_logits, column_best, planes
+from jax_decode.kernels.projected import Projected, Projection, block_of_table
 from jax_decode.kernels.row_cells import ROWS as ROWS_OF_CELLS
 from jax_decode.kernels.row_layout import LANES, words_for
 from jax_decode.kernels.settled_rows import columns_of_block
@@ -61,6 +62,8 @@ CLOCK_HZ = 1.5e9
 BYTES_PER_SECOND = 819e9
 OF_ANY_OPERATION = 1800
 """Cycles that XLA's estimates have for the smallest operation."""
+DEPTH = 1152
+"""Numbers of a hidden state, bfloat16: Gemma 3 1B's."""
 TURNS = 11
 """Of a search for a threshold among the columns' tops, about as many as logits like a text's take."""
 DUMP = Path(os.environ["TPU_AOT_DUMP"])
@@ -154,6 +157,15 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
 
     top_p = TopP(np.float32(0.95), None)
     samplers = {"greedy": Greedy(), "categorical": Categorical(None), "top-k 50": TopK(50, None), "top-p 0.95": top_p}
+    states, table = (shape((n, DEPTH), jnp.bfloat16) for n in (batch, vocab_size))
+
+    def behind_projection(function, inside):
+        def whole(hidden, table, *others):
+            logits = Projected(hidden, Projection(table))
+            return function(logits if inside else logits.logits, *others)
+
+        return whole
+
     out: dict[str, tuple] = {"argmax, no mask (jnp)": (lambda x: jnp.argmax(x, -1), (logits,))}
     small, stack = (abstract_tables(vocab_size, stack) for stack in (False, True))
     for kind, tables in (("", small), (", stack", stack), (", general", general_tables(vocab_size))):
@@ -165,6 +177,13 @@ def programs(batch: int, vocab_size: int) -> dict[str, tuple]:
             free, constrained = stepper(sampler)
             out[f"{name}, no constraint"] = (free, (logits, key, step))
             out[f"{name}, whole constrained step{kind}"] = (constrained, (logits, key, step, tables, rows))
+            if not kind and name in ("greedy", "categorical"):
+                for where, inside in (("projected", False), ("inside of the projection", True)):
+                    every = {"no constraint": (free, ()), "whole constrained step": (constrained, (tables, rows))}
+                    out |= {
+                        f"{where}, {name}, {what}": (behind_projection(function, inside), (states, table, key, step, *more))
+                        for what, (function, more) in every.items()
+                    }
     return out
 
 
@@ -216,6 +235,12 @@ def kernel_cycles(text: str, batch: int, vocab_size: int) -> tuple[list[int], li
             of_rows.append(-(-batch // ROWS_OF_CELLS) * _with_loops(written, 2) + OF_ANY_OPERATION)
         elif own.startswith("tops_"):
             of_tops.append(sum(searches[len(d)] for d in depths) - _transposing(written) * (blocks + -batch // LANES))
+        elif own.startswith("projected"):  # a step for every plane of a block, and its slices of 128 columns after the last
+            table = jax.ShapeDtypeStruct((vocab_size, DEPTH), jnp.bfloat16)
+            height, block = block_of_table(batch, table, num_words)
+            times = [1, *(-(-batch // height) * num_words // width for width in (block / 32, LANES))]
+            of_table = -(-batch // height) * vocab_size * DEPTH * 2
+            passes.append(int(max(sum(times[len(d)] for d in depths), of_table / BYTES_PER_SECOND * CLOCK_HZ)))
         elif own.startswith("rows_"):  # one step of its grid, with the blocks that come in, as there mostly are no such rows
             first = sum(len(d) <= 1 for d in depths) + int(8 * columns_of_block(num_words) * 32 * 4 / BYTES_PER_SECOND * CLOCK_HZ)
             of_tops.append(first + OF_ANY_OPERATION)

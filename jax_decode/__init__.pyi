@@ -31,6 +31,8 @@ from .errors import DecodeError as DecodeError
 from .errors import PoolFullError as PoolFullError
 from .kernels.noise import key_words as key_words
 from .kernels.placement import sharded_rows as sharded_rows
+from .kernels.projected import Projected as Projected
+from .kernels.projected import Projection as Projection
 from .orbax import load_orbax as load_orbax
 from .orbax import save_orbax as save_orbax
 from .probability.exact import Adaptive as Adaptive

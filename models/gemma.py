@@ -123,15 +123,30 @@ class Gemma:
         Raises:
           ModelError: the shapes do not go together (when traced).
         """
-        if tokens.ndim != 2 or lengths.shape != (tokens.shape[0],) or cache.batch_size != tokens.shape[0]:
-            raise ModelError(
-                f"A block of tokens {tokens.shape} with lengths {lengths.shape} does not fit a cache of "
-                f"{cache.batch_size} rows.",
-                where="Gemma.apply",
-                fix="Give tokens [B, L] and lengths [B], with B the batch size of the cache.",
-            )
+        _check_block(tokens, cache, lengths, "Gemma.apply")
         return self.module().append(tokens, cache, lengths, last_only=last_only)
+
+    def states(
+        self, tokens: jax.Array, cache: KVCache, lengths: jax.Array, *, last_only: bool = False
+    ) -> tuple[jax.Array, KVCache]:
+        """`apply` with the last hidden states [B, L, D], behind their norm, in place of logits; see `projection`."""
+        _check_block(tokens, cache, lengths, "Gemma.states")
+        return self.module().append_states(tokens, cache, lengths, last_only=last_only)
+
+    @property
+    def projection(self) -> tuple[jax.Array, float | None]:
+        """The output embedding [V, D], which is the one that reads tokens, and the soft cap of the logits."""
+        return self.params["embedder"]["input_embedding"], self.config.final_soft_cap
 
     def rewind(self, cache: KVCache, kept: jax.Array) -> KVCache:
         """`cache` without the positions at or beyond `kept` int32[B], row by row."""
         return kv_cache.rewind(cache, kept)
+
+
+def _check_block(tokens: jax.Array, cache: KVCache, lengths: jax.Array, where: str) -> None:
+    if tokens.ndim != 2 or lengths.shape != (tokens.shape[0],) or cache.batch_size != tokens.shape[0]:
+        raise ModelError(
+            f"A block of tokens {tokens.shape} with lengths {lengths.shape} does not fit a cache of {cache.batch_size} rows.",
+            where=where,
+            fix="Give tokens [B, L] and lengths [B], with B the batch size of the cache.",
+        )

@@ -67,7 +67,7 @@ class Transformer(nnx.Module):
         x = self.embedder.encode(tokens)
         for layer in range(self.num_layers):
             x, _ = self._block(layer)(x, positions)
-        return self._logits(x[:, skip:])
+        return self._logits(self.final_norm(x[:, skip:]))
 
     def append(
         self, tokens: jax.Array, cache: KVCache, lengths: jax.Array, *, last_only: bool = False
@@ -83,6 +83,13 @@ class Transformer(nnx.Module):
         Returns:
           Logits float32[B, L, V], or [B, 1, V] with `last_only`, meaningless at padding; and the longer cache.
         """
+        x, cache = self.append_states(tokens, cache, lengths, last_only=last_only)
+        return self._logits(x), cache
+
+    def append_states(
+        self, tokens: jax.Array, cache: KVCache, lengths: jax.Array, *, last_only: bool = False
+    ) -> tuple[jax.Array, KVCache]:
+        """`append` with the hidden states [B, L, D] in place of the logits that are made of them."""
         lengths = lengths.astype(jnp.int32)
         block = tokens.shape[1]
         positions = cache.n[:, None] + jnp.arange(block, dtype=jnp.int32)
@@ -95,10 +102,10 @@ class Transformer(nnx.Module):
         if last_only and block > 1:
             x = jnp.take_along_axis(x, jnp.maximum(lengths - 1, 0)[:, None, None], axis=1)
         n = jnp.minimum(cache.n + lengths, cache.length)
-        return self._logits(x), dataclasses.replace(cache, keys=tuple(keys), values=tuple(values), n=n)
+        return self.final_norm(x), dataclasses.replace(cache, keys=tuple(keys), values=tuple(values), n=n)
 
     def _block(self, layer: int) -> Block:
         return getattr(self, f"layer_{layer}")
 
     def _logits(self, x: jax.Array) -> jax.Array:
-        return soft_cap(self.embedder.decode(self.final_norm(x)), self.final_cap)
+        return soft_cap(self.embedder.decode(x), self.final_cap)

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from fsa_compile.errors import named_fields
-from jax_decode.errors import check_function
+from jax_decode.errors import DecodeError, check_function
+from jax_decode.kernels.projected import Projected, Projection
 
 
 @runtime_checkable
@@ -28,6 +29,11 @@ class Decoder(Protocol):
     A decoder, a draft model too, may have `max_length: int`, the longest cache it can serve; a longer request is refused before
     the first token. It may have `vocabulary_fingerprint: str`; tables of another vocabulary are then refused. Every leaf of the
     cache has one axis of B rows, or none: that is how several samples of a prompt come to share one prefill.
+
+    It may tell how it makes its logits: `projection`, its output embedding float[V', D] and a soft cap or None, and `states`,
+    which takes what `apply` takes and returns the last hidden states float[B, L, D], behind their norm, in place of logits. Then
+    `generate` carries these from step to step, and on a TPU chooses inside of the projection; see `Projected`. A class that
+    defines `apply` anew, and not `states`, is asked for logits.
     """
 
     @property
@@ -64,6 +70,8 @@ class FunctionDecoder:
       init_cache_fn: `(batch_size, length) -> cache`.
       vocab_size: V'.
       rewind_fn: `(cache, kept[B]) -> cache`, needed by speculative decoding only.
+      projection_fn: `params -> (embedding[V', D], soft cap or None)`, where `apply_fn` returns the last hidden states
+        [B, L, D] in place of logits; see `Decoder`.
 
     The functions are part of the compiled program's identity: pass the same function objects again, not new lambdas.
     """
@@ -73,9 +81,11 @@ class FunctionDecoder:
     init_cache_fn: Callable[[int, int], Any]
     vocab_size: int
     rewind_fn: Callable[..., Any] | None = None
+    projection_fn: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("apply_fn", "init_cache_fn") + ("rewind_fn",) * (self.rewind_fn is not None):
+        given = [name for name in ("rewind_fn", "projection_fn") if getattr(self, name) is not None]
+        for name in ("apply_fn", "init_cache_fn", *given):
             check_function(getattr(self, name), name, "See jax_decode.FunctionDecoder for what it is called with.")
 
     def init_cache(self, batch_size: int, length: int) -> Any:
@@ -84,11 +94,24 @@ class FunctionDecoder:
 
     def apply(self, tokens: jax.Array, cache: Any, lengths: jax.Array, *, last_only: bool = False) -> Any:
         """See `Decoder.apply`."""
-        logits, cache = self.apply_fn(self.params, tokens, cache, lengths)
-        if last_only and logits.shape[1] > 1:
+        found, cache = self.states(tokens, cache, lengths, last_only=last_only)
+        projection = projection_of(self)
+        if projection is not None:
+            found = Projected(found.reshape(-1, found.shape[-1]), projection).logits.reshape(*found.shape[:2], -1)
+        return found, cache
+
+    @property
+    def projection(self) -> Any:
+        """See `Decoder`; None without `projection_fn`."""
+        return None if self.projection_fn is None else self.projection_fn(self.params)
+
+    def states(self, tokens: jax.Array, cache: Any, lengths: jax.Array, *, last_only: bool = False) -> Any:
+        """What `apply_fn` returns."""
+        found, cache = self.apply_fn(self.params, tokens, cache, lengths)
+        if last_only and found.shape[1] > 1:
             last = jnp.maximum(lengths - 1, 0)[:, None, None]
-            logits = jnp.take_along_axis(logits, last, axis=1)
-        return logits, cache
+            found = jnp.take_along_axis(found, last, axis=1)
+        return found, cache
 
     def rewind(self, cache: Any, kept: jax.Array) -> Any:
         """See `Decoder.rewind`.
@@ -104,8 +127,28 @@ class FunctionDecoder:
 jax.tree_util.register_dataclass(
     FunctionDecoder,
     data_fields=["params"],
-    meta_fields=["apply_fn", "init_cache_fn", "vocab_size", "rewind_fn"],
+    meta_fields=["apply_fn", "init_cache_fn", "vocab_size", "rewind_fn", "projection_fn"],
 )
+
+
+def projection_of(decoder: Any) -> Projection | None:
+    """How a decoder says that it makes its logits.
+
+    Raises:
+      DecodeError: while tracing, where what it says is no projection to its vocabulary.
+    """
+    found = getattr(decoder, "projection", None)
+    if found is None or _defining(decoder, "states") is not _defining(decoder, "apply"):
+        return None
+    embedding, cap = found
+    if getattr(embedding, "ndim", 0) != 2 or embedding.shape[0] != decoder.vocab_size:
+        what = f"the decoder's projection has shape {getattr(embedding, 'shape', None)}; its vocab_size is {decoder.vocab_size:,}"
+        raise DecodeError(what, fix="Give its output embedding, [vocab_size, D], and its soft cap or None.")
+    return Projection(embedding, cap)
+
+
+def _defining(decoder: Any, name: str) -> type | None:
+    return next((one for one in type(decoder).__mro__ if name in vars(one)), None)
 
 
 @named_fields

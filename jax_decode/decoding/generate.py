@@ -154,7 +154,7 @@ def _decoded(decoder: Any, request: Request, way: Way, keys: jax.Array, turn: Tu
 def prefilled(decoder: Any, request: Request, way: Way) -> loop.Carry:
     """The loop's first carry: prompts fed, nothing chosen."""
     sizes = {"capacity": request.steps + way.chunk, "num_samples": way.num_samples}
-    fed = loop.prefill(decoder, request.batch(), **sizes)
+    fed = loop.prefill(decoder, request.batch(), **sizes, with_logits=False)
     return loop.Carry(rows=placed_like(request.first_rows(way.num_samples), fed["logits"]), **fed)
 
 

@@ -13,12 +13,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_decode.decoding.decoder import Decoder
+from jax_decode.decoding.decoder import Decoder, projection_of
 from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import PromptBatch
 from jax_decode.errors import DecodeError
+from jax_decode.kernels.columns import Columns
+from jax_decode.kernels.projected import Projected, Projection
+from jax_decode.kernels.row_layout import words_for
 from jax_decode.sampling.samplers import Sampler
-from jax_decode.sampling.sampling import among, checked, choose, sample
+from jax_decode.sampling.sampling import among, as_read, checked, choose, sample
 from jax_decode.step.forking import fork_cache
 from jax_decode.step.masking import located, mask_parts
 from jax_decode.step.packing import PackedState, packed, unpacked
@@ -34,7 +37,7 @@ class Carry:
     Attributes:
       cache: the decoder's.
       rows: every row's place in its constraint.
-      logits: float[B, V'], what the decoder says about the next token.
+      logits: float[B, V'], what the decoder says about the next token; or float[B, D], of which it makes that (`projection_of`).
       step: int32[], tokens chosen so far.
       tokens: int32[B, T], chosen tokens, -1 where none; None inside a chunk, which collects its own output.
       logprobs, raw_logprobs: float32[B, T], see `sampling.Choice`; likewise.
@@ -54,7 +57,7 @@ jax.tree_util.register_dataclass(Carry, data_fields=[f.name for f in dataclasses
 
 @program()
 def prefill(
-    decoder: Decoder, prompts: PromptBatch, *, capacity: int, num_samples: int
+    decoder: Decoder, prompts: PromptBatch, *, capacity: int, num_samples: int, with_logits: bool = True
 ) -> dict[str, Any]:
     """Feeds the prompts: every field of the first `Carry` but the rows' state, so that all constraints share this program.
 
@@ -63,11 +66,11 @@ def prefill(
       prompts: each is fed once.
       capacity: T, tokens the output can hold.
       num_samples: rows per prompt, which lie together.
+      with_logits: whether `logits` are these even where the decoder has a projection.
     """
-    count = prompts.tokens.shape[0]
+    count, projection = prompts.tokens.shape[0], None if with_logits else projection_of(decoder)
     empty = decoder.init_cache(count, prompts.cache_length)
-    logits, cache = decoder.apply(prompts.tokens, empty, prompts.lengths, last_only=True)
-    check_logits(logits, decoder.vocab_size)
+    logits, cache = _applied(decoder, projection, prompts.tokens, empty, prompts.lengths, last_only=True)
     if num_samples > 1:
         logits = jnp.repeat(logits, num_samples, axis=0)
         parent = jnp.repeat(jnp.arange(count, dtype=jnp.int32), num_samples)
@@ -110,11 +113,12 @@ def decode(
       with_raw: see `sampling.sample`.
     """
 
+    projection = projection_of(decoder)
+
     def step(i: jax.Array, inner: tuple[Carry, list[jax.Array]]) -> tuple[Carry, list[jax.Array]]:
         carry, outs = inner
-        state, fed, out = _choose(tables, sampler, keys, carry, with_raw)
-        logits, cache = decoder.apply(fed[:, None], carry.cache, state.running.astype(jnp.int32))
-        check_logits(logits, decoder.vocab_size)
+        state, fed, out = _choose(tables, sampler, keys, carry, with_raw, projection)
+        logits, cache = _applied(decoder, projection, fed[:, None], carry.cache, state.running.astype(jnp.int32))
         logits = logits[:, -1].astype(carry.logits.dtype)
         outs = [jax.lax.dynamic_update_index_in_dim(kept, new, i, 0) for kept, new in zip(outs, out)]
         return dataclasses.replace(carry, cache=cache, rows=packed(state), logits=logits, step=carry.step + 1), outs
@@ -134,19 +138,42 @@ def decode(
     return jax.lax.while_loop(going, run_chunk, carry)
 
 
+def _applied(decoder: Any, projection: Projection | None, *block: Any, last_only: bool = False) -> tuple[jax.Array, Any]:
+    """What a decoder says after a block, checked, or what its projection makes that of; and its cache."""
+    if projection is None:
+        found, cache = decoder.apply(*block, last_only=True) if last_only else decoder.apply(*block)
+        check_logits(found, decoder.vocab_size)
+    else:
+        found, cache = decoder.states(*block, last_only=last_only)
+        width = projection.embedding.shape[1]
+        if found.ndim != 3 or found.shape[-1] != width:
+            what = f"the decoder returned states {found.shape}; its projection takes {width:,} numbers"
+            raise DecodeError(what, fix="Return the last hidden states, float[B, L, D], behind their norm.")
+    return found, cache
+
+
 def _choose(
-    tables: ConstraintTables | None, sampler: Sampler, keys: jax.Array, carry: Carry, with_raw: bool
+    tables: ConstraintTables | None,
+    sampler: Sampler,
+    keys: jax.Array,
+    carry: Carry,
+    with_raw: bool,
+    projection: Projection | None = None,
 ) -> tuple[ConstraintState, jax.Array, tuple[jax.Array, ...]]:
     """Samples and advances: next state, token to feed, and (token or -1, logprob, raw logprob)."""
     state = unpacked(carry.rows)
     counter = jnp.full(keys.shape[:1], carry.step, jnp.uint32)
+    logits: Any = carry.logits
+    if projection is not None:
+        columns = Columns(words_for(len(projection.embedding))) if tables is None else tables.columns
+        logits = as_read(sampler, Projected(carry.logits, projection), columns)
     if tables is None:
-        choice, at = sample(sampler, carry.logits, keys, counter, with_raw=with_raw), None
+        choice, at = sample(sampler, logits, keys, counter, with_raw=with_raw), None
     else:
         at = located(tables, state) if tables.stacks == 1 else None  # found once for the mask and the step
-        allowed = among(carry.logits, mask_parts(tables, state, at), tables.columns)
+        allowed = among(logits, mask_parts(tables, state, at), tables.columns)
         choice = choose(sampler, allowed, keys, counter, with_raw=with_raw)
-    token = checked(choice.token, carry.logits)
+    token = checked(choice.token, logits)
     taken = state.running & (token >= 0)
     out = (
         jnp.where(taken, token, -1),

@@ -1,7 +1,7 @@
 """Logits that are not written: a model's last hidden states and its output embedding, and a kernel that samples among them.
 
-A tile of the projection stays in a TPU core's memory, where the mask's planes and the draw meet it, so that a step writes and reads no
-`[B, V]` array.
+A tile of the projection stays in a TPU core's memory, where the mask's planes and the draw meet it, so that a step writes and
+reads no `[B, V]` array.
 
 Source: Flash sampling (arXiv 2603.15854): the Gumbel maximum of a tile is enough of it. Here columns are drawn and not tokens, as
 of logits in memory, so that draws are the same.
@@ -58,7 +58,7 @@ class Projected:
     projection: Projection
 
     def __post_init__(self) -> None:
-        hidden, table = self.hidden, getattr(self.projection, "embedding", None)
+        hidden, table = self.hidden, getattr(self.projection, "embedding", self.hidden)
         if not all(hasattr(x, "shape") and hasattr(x, "dtype") for x in (hidden, table)):
             return  # a tree of something else, as JAX makes them
         if len(hidden.shape) != 2 or len(table.shape) != 2 or hidden.shape[1] != table.shape[1]:
@@ -106,7 +106,7 @@ def folded_projected(
     assert isinstance(projected, Projected)
     hidden, table = projected.hidden, projected.projection.embedding
     batch, width = projected.shape
-    planes, (height, block) = -(-width // num_words), _block(projected, num_words)
+    planes, (height, block) = -(-width // num_words), block_of_table(batch, table, num_words)
     leaves, tree = jax.tree.flatten(start)
     first = [np.int32(x) if isinstance(x, int) else np.float32(x) for x in leaves]
     shape = Read(jax.ShapeDtypeStruct((batch, width), jnp.float32), words, num_words, rows)
@@ -148,6 +148,7 @@ def folded_projected(
         out_shape=[jax.ShapeDtypeStruct((batch, LANES), x.dtype) for x in first],
         scratch_shapes=[pltpu.VMEM((planes, height, block), jnp.float32)],
         interpret=interpret,
+        name="projected",
         compiler_params=pltpu.CompilerParams(
             dimension_semantics=("parallel", "arbitrary", "arbitrary"), disable_bounds_checks=True
         ),
@@ -155,11 +156,9 @@ def folded_projected(
     return jax.tree.unflatten(tree, call(hidden, table, *[words] * source.parts, *rows))
 
 
-def _block(projected: Projected, num_words: int) -> tuple[int, int]:
-    """Rows and columns of a block."""
-    table = projected.projection.embedding
-    height = min(len(projected), _MOST_ROWS)
-    logits = -(-table.shape[0] // num_words) * height * 4 * LANES
-    most = min(_BYTES // logits, _BYTES // (2 * table.shape[1] * table.dtype.itemsize * LANES))
+def block_of_table(batch: int, table: Any, num_words: int) -> tuple[int, int]:
+    """Rows and columns of a block: a core's memory holds all planes of these, and a step reads one of them from the table."""
+    height, (width, depth) = min(batch, _MOST_ROWS), table.shape
+    most = min(_BYTES // (-(-width // num_words) * height * 4), _BYTES // (2 * depth * table.dtype.itemsize)) // LANES
     lanes = num_words // LANES
     return height, LANES * max(n for n in range(1, max(min(most, lanes), 1) + 1) if lanes % n == 0)

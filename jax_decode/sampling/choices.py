@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,13 +34,14 @@ _GROUP = 8
 class Allowed(NamedTuple):
     """The choices of every row.
 
-    logits: float[B, V']; words: uint32[B, W], bit planes, or None for all; word_at: the words of columns int32[B, n], read from
-    the tables so that no consumer needs `words` in memory; columns: how tokens lie in the words; listed: (token, allowed, clean
-    logit) [B, M] of the candidate list, or None; part: on a device that has a shard of the vocabulary, which: all else is then of
-    this shard, its tokens counted from the shard's first; inverse, union: see `MaskParts`.
+    logits: float[B, V'], or `Projected` on the way of a kernel for it; words: uint32[B, W], bit planes, or None for all; word_at:
+    the words of columns int32[B, n], read from the tables so that no consumer needs `words` in memory; columns: how tokens lie in
+    the words; listed: (token, allowed, clean logit) [B, M] of the candidate list, or None; part: on a device that has a shard of
+    the vocabulary, which: all else is then of this shard, its tokens counted from the shard's first; inverse, union: see
+    `MaskParts`.
     """
 
-    logits: jax.Array
+    logits: Any
     words: jax.Array | None
     word_at: Callable[[jax.Array], jax.Array]
     columns: Columns

@@ -56,8 +56,8 @@ def sample(
 
     Args:
       sampler: one of `jax_decode.sampling.samplers`.
-      logits: float[B, V'] (float32 or bfloat16), V' at least `tables.vocab_size`; or `Projected`, what a model would make them of:
-        on a TPU `Greedy` and `Categorical` then choose inside of the projection, and no logits are written.
+      logits: float[B, V'] (float32 or bfloat16), V' at least `tables.vocab_size`; or `Projected`, what a model would make them
+        of: on a TPU `Greedy` and `Categorical` then choose inside of the projection, and no logits are written.
       key: uint32[B, 2] from `noise.key_words`, one per row.
       step: uint32[B], position in each row's own text; a row's noise depends on its key and this alone.
       tables: the constraints, or None: then every id is allowed.
@@ -147,7 +147,7 @@ def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, 
     if isinstance(logits, Projected):
         in_memory = functools.partial(_chosen, with_raw, sampler=sampler, key=key, step=step)
         return jax.lax.platform_dependent(
-            tpu=lambda: _projected(with_raw or words is None, allowed, logits, inverse, noise),
+            tpu=lambda: _projected(with_raw or words is None, allowed, inverse, noise),
             default=lambda: in_memory(allowed=allowed._replace(logits=logits.logits)),
         )
     small, with_raw = logits.size < SMALL, with_raw or words is None
@@ -160,12 +160,11 @@ def _chosen(with_raw: bool, allowed: Allowed, sampler: Sampler, key: jax.Array, 
 
 
 def _projected(
-    with_raw: bool, allowed: Allowed, logits: Projected, inverse: jax.Array | None, noise: Noise | None, *, interpret: bool = False
+    with_raw: bool, allowed: Allowed, inverse: jax.Array | None, noise: Noise | None, *, interpret: bool = False
 ) -> Choice:
     """What is chosen inside of a projection, on a TPU."""
-    found = in_one_pass(
-        allowed.num_words, with_raw, logits, allowed.words, Rows(noise, inverse), union=allowed.union, interpret=interpret
-    )
+    given, rows = (allowed.num_words, with_raw, allowed.logits, allowed.words), Rows(noise, inverse)
+    found = in_one_pass(*given, rows, union=allowed.union, interpret=interpret)
     found = found if with_raw else found._replace(raw=jnp.full_like(found.raw, jnp.nan))
     return chosen_of(allowed, inverse, noise, Drawn(None, *_with_list(allowed, inverse, None, noise, found)))
 
