@@ -70,7 +70,7 @@ def prefill(
     """
     count, projection = prompts.tokens.shape[0], None if with_logits else projection_of(decoder)
     empty = decoder.init_cache(count, prompts.cache_length)
-    logits, cache = _applied(decoder, projection, prompts.tokens, empty, prompts.lengths, last_only=True)
+    logits, cache = applied(decoder, projection, prompts.tokens, empty, prompts.lengths, last_only=True)
     if num_samples > 1:
         logits = jnp.repeat(logits, num_samples, axis=0)
         parent = jnp.repeat(jnp.arange(count, dtype=jnp.int32), num_samples)
@@ -118,7 +118,7 @@ def decode(
     def step(i: jax.Array, inner: tuple[Carry, list[jax.Array]]) -> tuple[Carry, list[jax.Array]]:
         carry, outs = inner
         state, fed, out = _choose(tables, sampler, keys, carry, with_raw, projection)
-        logits, cache = _applied(decoder, projection, fed[:, None], carry.cache, state.running.astype(jnp.int32))
+        logits, cache = applied(decoder, projection, fed[:, None], carry.cache, state.running.astype(jnp.int32))
         logits = logits[:, -1].astype(carry.logits.dtype)
         outs = [jax.lax.dynamic_update_index_in_dim(kept, new, i, 0) for kept, new in zip(outs, out)]
         return dataclasses.replace(carry, cache=cache, rows=packed(state), logits=logits, step=carry.step + 1), outs
@@ -138,7 +138,7 @@ def decode(
     return jax.lax.while_loop(going, run_chunk, carry)
 
 
-def _applied(decoder: Any, projection: Projection | None, *block: Any, last_only: bool = False) -> tuple[jax.Array, Any]:
+def applied(decoder: Any, projection: Projection | None, *block: Any, last_only: bool = False) -> tuple[jax.Array, Any]:
     """What a decoder says after a block, checked, or what its projection makes that of; and its cache."""
     if projection is None:
         found, cache = decoder.apply(*block, last_only=True) if last_only else decoder.apply(*block)
@@ -152,6 +152,14 @@ def _applied(decoder: Any, projection: Projection | None, *block: Any, last_only
     return found, cache
 
 
+def said(tables: ConstraintTables | None, sampler: Sampler, found: jax.Array, projection: Projection | None) -> Any:
+    """What rows that `applied` has found are read as by a sampler: logits, or what they are made of."""
+    if projection is None:
+        return found
+    columns = Columns(words_for(len(projection.embedding))) if tables is None else tables.columns
+    return as_read(sampler, Projected(found, projection), columns)
+
+
 def _choose(
     tables: ConstraintTables | None,
     sampler: Sampler,
@@ -163,10 +171,7 @@ def _choose(
     """Samples and advances: next state, token to feed, and (token or -1, logprob, raw logprob)."""
     state = unpacked(carry.rows)
     counter = jnp.full(keys.shape[:1], carry.step, jnp.uint32)
-    logits: Any = carry.logits
-    if projection is not None:
-        columns = Columns(words_for(len(projection.embedding))) if tables is None else tables.columns
-        logits = as_read(sampler, Projected(carry.logits, projection), columns)
+    logits = said(tables, sampler, carry.logits, projection)
     if tables is None:
         choice, at = sample(sampler, logits, keys, counter, with_raw=with_raw), None
     else:

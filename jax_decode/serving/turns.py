@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_decode.decoding.decoder import Decoder
-from jax_decode.decoding.loop import check_logits
+from jax_decode.decoding.decoder import Decoder, projection_of
+from jax_decode.decoding.loop import applied, said
 from jax_decode.decoding.programs import program
 from jax_decode.decoding.requests import Numbers, first_state
 from jax_decode.kernels.columns import Columns
@@ -34,7 +34,7 @@ class Rows:
     Attributes:
       cache: the decoder's.
       state: every row's place in its constraint; rows that are free do not run.
-      logits: float[B, V'], what the decoder says about the next token.
+      logits: float[B, V'], what the decoder says about the next token; or float[B, D], of which it makes that.
       keys: uint32[B, 2].
       count: uint32[B], tokens that each row has chosen.
     """
@@ -76,11 +76,11 @@ def no_rows(decoder: Decoder, tables: ConstraintTables | None, *, count: int, nu
     numbers = Numbers(zeros - 1, zeros, jnp.full((count, num_stops), -1, jnp.int32), zeros)
     state = first_state(tables, numbers, room.max_tokens)
     cache = decoder.init_cache(count, room.cache_length)
-    logits = jax.eval_shape(lambda: decoder.apply(zeros[:, None], cache, zeros)[0])
+    logits = jax.eval_shape(lambda: applied(decoder, projection_of(decoder), zeros[:, None], cache, zeros)[0])
     return Rows(
         cache,
         dataclasses.replace(state, status=zeros + jnp.int32(Status.FINISHED)),
-        jnp.zeros((count, decoder.vocab_size), logits.dtype),
+        jnp.zeros((count, logits.shape[-1]), logits.dtype),
         jnp.zeros((count, 2), jnp.uint32),
         jnp.zeros(count, jnp.uint32),
     )
@@ -91,8 +91,7 @@ def enter(decoder: Decoder, tables: ConstraintTables | None, rows: Rows, new: En
     """The rows after requests have entered: their prompts are fed, each once, and nothing is chosen."""
     length = new.tokens.shape[1]
     empty = decoder.init_cache(new.tokens.shape[0], room.cache_length)
-    logits, cache = decoder.apply(new.tokens, empty, new.lengths, last_only=True)
-    check_logits(logits, decoder.vocab_size)
+    logits, cache = applied(decoder, projection_of(decoder), new.tokens, empty, new.lengths, last_only=True)
     keys = jax.vmap(lambda seed, sample: jax.random.fold_in(jax.random.key(seed), sample))(new.seeds, new.samples)
     state = first_state(tables, new.numbers, room.max_tokens)
     axes = row_axes(decoder, length)
@@ -122,18 +121,21 @@ def turn(
       The rows, and int32[steps + 1, B]: tokens, -1 where none was taken, and last the status of every row.
     """
 
+    projection = projection_of(decoder)
+
     def step(carry: tuple[jax.Array, Rows, jax.Array]) -> tuple[jax.Array, Rows, jax.Array]:
         i, rows, out = carry
-        state = rows.state
+        state, logits = rows.state, said(tables, sampler, rows.logits, projection)
         if tables is None:
-            at, allowed = None, among(rows.logits, None, Columns(words_for(rows.logits.shape[1])))
+            at, allowed = None, among(logits, None, Columns(words_for(logits.shape[1])))
         else:
             at = located(tables, state) if tables.stacks == 1 else None
-            allowed = among(rows.logits, mask_parts(tables, state, at), tables.columns)
-        token = checked(choose(sampler, allowed, rows.keys, rows.count, with_raw=False).token, rows.logits)
+            allowed = among(logits, mask_parts(tables, state, at), tables.columns)
+        token = checked(choose(sampler, allowed, rows.keys, rows.count, with_raw=False).token, logits)
         taken = jnp.where(state.running, token, -1)
         state = advance(tables, state, token, at)
-        logits, cache = decoder.apply(jnp.maximum(taken, 0)[:, None], rows.cache, state.running.astype(jnp.int32))
+        fed, count = jnp.maximum(taken, 0)[:, None], state.running.astype(jnp.int32)
+        logits, cache = applied(decoder, projection, fed, rows.cache, count)
         logits = logits[:, -1].astype(rows.logits.dtype)
         out = jax.lax.dynamic_update_index_in_dim(out, jnp.maximum(taken, -1), i, 0)
         return i + 1, Rows(cache, state, logits, rows.keys, rows.count + 1), out

@@ -48,6 +48,24 @@ def test_texts_are_those_of_a_decoder_that_returns_logits(sampler):
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
 
 
+def test_an_engine_and_a_stream_carry_hidden_states():
+    model, constraint = gemma(), fsa_compile.compile_regex(r"[a-h]+\([a-h]+\)", VOCABULARY)
+    plain, written = jax_decode.FunctionDecoder(Gemma.apply, model, model.init_cache, 24), []
+    sampler = jax_decode.Categorical(0.9)
+    for decoder in (model, plain):
+        pool = jax_decode.ConstraintPool(VOCABULARY, slots=4, logits_width=24)
+        engine = jax_decode.Engine(decoder, pool, rows=2, max_prompt=4, max_new_tokens=12, sampler=sampler)
+        assert engine._device.logits.shape[1] == (model.config.embed_dim if decoder is model else 24)
+        requests = [engine.submit([1, 2, 3], constraint, seed=seed) for seed in range(3)]
+        own = {done.request: list(done.tokens) for done in engine.run()}
+        written.append([own[request] for request in requests])
+    assert written[0] == written[1]
+    assert len(set(map(tuple, written[0]))) == 3
+    options = {"tables": jax_decode.to_device(constraint), "sampler": sampler, "key": jax.random.key(0), "max_new_tokens": 12}
+    got, want = (jax_decode.stream(one, [[1, 2]], tokenizer=VOCABULARY, **options) for one in (model, plain))
+    assert [piece.text for piece in got] == [piece.text for piece in want]
+
+
 def test_a_decoder_of_functions_may_return_hidden_states():
     model = gemma()
     made = jax_decode.FunctionDecoder(Gemma.states, model, model.init_cache, 24, projection_fn=lambda model: model.projection)
