@@ -140,10 +140,12 @@ def projection_of(decoder: Any) -> Projection | None:
     found = getattr(decoder, "projection", None)
     if found is None or _defining(decoder, "states") is not _defining(decoder, "apply"):
         return None
-    embedding, cap = found
-    if getattr(embedding, "ndim", 0) != 2 or embedding.shape[0] != decoder.vocab_size:
-        what = f"the decoder's projection has shape {getattr(embedding, 'shape', None)}; its vocab_size is {decoder.vocab_size:,}"
-        raise DecodeError(what, fix="Give its output embedding, [vocab_size, D], and its soft cap or None.")
+    embedding, cap = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+    shape: tuple[int, ...] = tuple(getattr(embedding, "shape", ()))
+    if not isinstance(found, tuple) or len(shape) != 2 or shape[0] != decoder.vocab_size:
+        given = f"has an embedding of shape {shape}" if shape else f"is {type(found).__name__}"
+        what = f"the decoder's projection {given}; its vocab_size is {decoder.vocab_size:,}"
+        raise DecodeError(what, fix="Give (output embedding [vocab_size, D], soft cap or None), or leave `projection` out.")
     return Projection(embedding, cap)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,11 @@ class Projection:
 
     embedding: jax.Array
     soft_cap: float | None = dataclasses.field(default=None, metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        cap = self.soft_cap
+        if cap is not None and not (isinstance(cap, numbers.Real) and 0 < cap < math.inf):
+            raise DecodeError(f"soft_cap={cap!r:.60} is no positive number", fix="Pass the model's own, or None.")
 
 
 @jax.tree_util.register_dataclass

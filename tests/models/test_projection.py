@@ -91,6 +91,9 @@ def test_what_does_not_go_together_is_refused():
     short = jax_decode.FunctionDecoder(Gemma.states, model, model.init_cache, 25, projection_fn=lambda model: model.projection)
     with pytest.raises(DecodeError, match="its vocab_size is 25"):
         jax_decode.generate(short, [[1]], max_new_tokens=2)
+    none = jax_decode.FunctionDecoder(Gemma.states, model, model.init_cache, 24, projection_fn=lambda model: model.projection[0])
+    with pytest.raises(DecodeError, match=r"projection has an embedding of shape \(24, 16\)"):
+        jax_decode.generate(none, [[1]], max_new_tokens=2)
     wide = jax_decode.FunctionDecoder(Gemma.apply, model, model.init_cache, 24, projection_fn=lambda model: model.projection)
     with pytest.raises(DecodeError, match="its projection takes"):
         jax_decode.generate(wide, [[1]], max_new_tokens=2)

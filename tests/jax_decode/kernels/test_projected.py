@@ -61,3 +61,6 @@ def test_the_kernel_chooses_as_among_logits(shape, masked, with_raw, sampler):
 def test_shapes_that_do_not_go_together_are_refused():
     with pytest.raises(DecodeError, match=r"hidden states \(2, 8\) do not go with an embedding \(16, 4\)"):
         Projected(jnp.zeros((2, 8)), Projection(jnp.zeros((16, 4))))
+    for cap in (0, -1.0, float("nan"), jnp.float32(3), "30"):
+        with pytest.raises(DecodeError, match="is no positive number"):
+            Projection(jnp.zeros((16, 4)), cap)
