@@ -168,7 +168,7 @@ class Matcher:
         return out
 
     def find_jump_forward_string(self) -> str:
-        """The text that the constraint forces from here on, "" for none; whole characters only.
+        """The text that the constraint forces from here on, "" for none; whole characters only, and so "" within one.
 
         How it is cut into tokens is the caller's choice; tokens of it are accepted only as far as they are allowed.
 
@@ -179,7 +179,10 @@ class Matcher:
             fix = "Write Matcher(constraint, tokenizer)."
             raise ConstraintError("without a tokenizer it is not known what tokens write", fix=fix)
         forced = b"" if self.is_terminated() else forced_bytes(self._walk, self._vocabulary.tokens)
-        return forced.decode("utf-8", "ignore")
+        try:
+            return forced.decode()
+        except UnicodeDecodeError as error:
+            return forced[: error.start].decode()
 
     def _remaining(self) -> int | None:
         return None if self.max_tokens is None else max(self.max_tokens - len(self._taken), 0)

@@ -276,6 +276,16 @@ def test_forced_text_is_the_common_beginning(pattern):
         matcher.accept_token(rng.choice(np.flatnonzero(matcher.walk.allowed()).tolist()))
 
 
+def test_within_a_character_no_string_is_forced():
+    """The rest of it is forced, which is no string; what follows it would be another text."""
+    matcher = Matcher(fsa_compile.compile_regex("a€ab", vocabulary()), vocabulary())
+    forced = []
+    for byte in "a€ab".encode():
+        forced.append(matcher.find_jump_forward_string())
+        assert matcher.accept_token(vocabulary().tokens.index(bytes([byte])))
+    assert forced == ["a€ab", "€ab", "", "", "ab", "b"]
+
+
 def test_forced_text_of_canonical_tokens():
     """Where the tokenization matters, every tokenization that is left must agree."""
     for pattern in ("aba", "ab(a|b)", "aab?"):
