@@ -12,6 +12,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from fsa_compile.arrays.recursion import deep_recursion
 from fsa_compile.errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.inputs.json_input import check_json, escaped, parse_json
+from fsa_compile.json_schema.keyword_types import KEYWORDS
 from fsa_compile.json_schema.schema_options import Draft, SchemaOptions
 from fsa_compile.limits import CompileLimits
 
@@ -155,11 +156,12 @@ class Document:
         return self._base.get(id(schema), "")
 
     def _visit(self, root: Any) -> None:
-        """Notes the base URI of every part, the part that it stands in, and every name that a reference may use."""
-        todo = [(root, "", False)]
+        """Notes the base URI of every part, the part that it stands in, and every name that a reference may use. What stands below
+        unknown keywords comes last: it may be no schema, and a schema that has the same name is meant."""
+        todo, unknown = [(root, "", False)], list[tuple[Any, str, bool]]()
         seen = {id(root)}
-        while todo:
-            part, base, names = todo.pop()
+        while todo or unknown:
+            part, base, names = (todo or unknown).pop()
             if isinstance(part, dict):
                 if not names:
                     base = self._named(part, base)
@@ -170,7 +172,8 @@ class Document:
                 if below and id(value) not in seen:
                     seen.add(id(value))
                     self._place[id(value)] = part, escaped(str(key))
-                    todo.append((value, base, not names and key in _NAMES and isinstance(value, dict)))
+                    known = names or isinstance(part, list) or key in KEYWORDS
+                    (todo if known else unknown).append((value, base, not names and key in _NAMES and isinstance(value, dict)))
 
     def _named(self, part: dict[str, Any], base: str) -> str:
         """Registers the names of one part; its base URI."""

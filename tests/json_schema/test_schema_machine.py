@@ -312,6 +312,8 @@ def test_limits_are_named():
         ("7", {"prefixItems": [False]}, ["[1]"], []),
         ("2020-12", {"items": {"$anchor": "x", "type": "null"}, "not": {"$ref": "#x"}}, ["[null]", "1"], ["null", "[1]"]),
         ("2020-12", {"$id": "http://a.org/b/c", "$ref": "d", "$defs": {"x": {"$id": "d", "type": "null"}}}, ["null"], ["1"]),
+        ("2020-12", {"$ref": "a:d", "$defs": {"x": {"$id": "a:d", "const": 1}, "y": {"other": {"$id": "a:d", "const": 2}}}}, ["1"], ["2"]),
+        ("7", {"$ref": "#x", "definitions": {"x": {"$id": "#x", "const": 1}}, "other": {"$id": "#x", "const": 2}}, ["1"], ["2"]),
         ("3", {"type": ["string", {"type": "array", "items": {"divisibleBy": 2}}], "disallow": []}, ['"a"', "[2]"], ["[1]", "1"]),
     ],
 )
