@@ -17,7 +17,7 @@ from fsa_compile.json_schema.containers import Frames, Place
 from fsa_compile.json_schema.decision_diagrams import FIRST_NODE
 from fsa_compile.json_schema.key_classes import KeyAutomaton
 from fsa_compile.json_schema.machine_builder import Moves
-from fsa_compile.json_schema.values import UNORDERED, Value
+from fsa_compile.json_schema.values import UNORDERED, Value, widest
 
 Targets = tuple[tuple[int, int], ...]
 
@@ -104,8 +104,7 @@ class CallFrames(_BareKeys):
         formula, orders = value.formulas[OBJECT], value.orders
         if not formula:
             return 0
-        if formula < FIRST_NODE:
-            orders = UNORDERED
+        orders = UNORDERED if formula < FIRST_NODE else widest(orders)
         self._derivatives.refuse_repetitions(formula, max(map(len, orders), default=0))
         if self._any_order is not None and orders[0]:
             first = self._any_order.first(orders[0], formula, self._argument_kinds.add)

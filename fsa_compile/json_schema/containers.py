@@ -20,7 +20,7 @@ from fsa_compile.json_schema.machine_builder import Moves
 from fsa_compile.json_schema.string_spelling import QUOTE
 from fsa_compile.json_schema.unique_items import Differing
 from fsa_compile.json_schema.unordered_objects import AnyOrder
-from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value
+from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value, widest
 from fsa_compile.limits import check_time
 
 _COMMA, _SPACE, _NEWLINE = b", \n"
@@ -65,6 +65,8 @@ class Frames(ContainerBase):
             orders = UNORDERED
         elif self._any_order is not None:
             orders = (tuple(sorted(orders[0])),)
+        else:
+            orders = widest(orders)
 
         def make(control: int) -> None:
             self._controls.moves[control] = self._entry_moves(formulas, orders)

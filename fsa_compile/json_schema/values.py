@@ -132,7 +132,7 @@ class Values:
 
     def met(self, a: Value, b: Value) -> Value:
         """The values in both; their objects keep to the orders of either."""
-        return Value(self.both(a, b).formulas, self._either([a.orders, b.orders]))
+        return Value(self.both(a, b).formulas, widest(self._either([a.orders, b.orders])))
 
     def before(self, value: Value, behind: Orders) -> Value:
         """The value, whose objects may have other keys behind its own."""
@@ -157,12 +157,20 @@ class Values:
         return self.few([union, *(order for orders in distinct for order in orders)])
 
     def few(self, orders: list[Order]) -> Orders:
-        """The orders (the first holds all keys) without those that an earlier one contains, as many as are kept."""
-        out: list[Order] = []
-        for order in orders:
-            if not any(_within(order, kept) for kept in out):
-                out.append(order)
-        return tuple(out[: self._max_orders])
+        """The orders (the first holds all keys), as many as are kept. Those that an earlier one contains come last: other keys
+        may still be merged into them."""
+        distinct = tuple(dict.fromkeys(orders))
+        alone = widest(distinct)
+        return (*alone, *(order for order in distinct if order not in alone))[: self._max_orders]
+
+
+def widest(orders: Orders) -> Orders:
+    """The orders without those that an earlier one contains."""
+    out: list[Order] = []
+    for order in orders:
+        if not any(_within(order, kept) for kept in out):
+            out.append(order)
+    return tuple(out)
 
 
 def _merged(a: Order, b: Order) -> Order:

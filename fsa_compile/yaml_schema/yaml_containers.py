@@ -17,7 +17,7 @@ from fsa_compile.json_schema.containers import Frames, Place
 from fsa_compile.json_schema.decision_diagrams import FIRST_NODE
 from fsa_compile.json_schema.key_classes import KeyAutomaton
 from fsa_compile.json_schema.machine_builder import Moves
-from fsa_compile.json_schema.values import UNORDERED, Value
+from fsa_compile.json_schema.values import UNORDERED, Value, widest
 from fsa_compile.yaml_schema.yaml_options import YamlOptions
 from fsa_compile.yaml_schema.yaml_scalars import Texts
 
@@ -103,8 +103,7 @@ class YamlFrames(Frames):
             ("below", column of the mapping, ends) after a key's colon and a line break.
         """
         formulas, orders = value
-        if formulas[OBJECT] < FIRST_NODE:
-            orders = UNORDERED
+        orders = UNORDERED if formulas[OBJECT] < FIRST_NODE else widest(orders)
 
         def make(control: int) -> None:
             if at[0] == "flow":

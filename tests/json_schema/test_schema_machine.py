@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 
 import jsonschema
 import pytest
@@ -321,6 +323,29 @@ def test_drafts(draft, schema, accepted, rejected):
     machine = schema_machine(schema, options=SchemaOptions(draft=draft))
     assert [machine.accepts(text.encode()) for text in accepted] == [True] * len(accepted)
     assert [machine.accepts(text.encode()) for text in rejected] == [False] * len(rejected)
+
+
+def ordered(rng, depth):
+    """A random schema of objects, and the key orders of its branches: one from each part of allOf, merged in turn."""
+    if not depth or rng.random() < 0.2:
+        keys = tuple(rng.sample("abcde", rng.randint(1, 4)))
+        return {"properties": {key: {"const": 0} for key in keys}}, {keys}
+    schemas, orders = zip(*(ordered(rng, depth - 1) for _ in range(2)))
+    if rng.random() < 0.5:
+        return {"anyOf": list(schemas)}, orders[0] | orders[1]
+    return {"allOf": list(schemas)}, {tuple(dict.fromkeys(a + b)) for a, b in itertools.product(*orders)}
+
+
+def test_objects_may_keep_to_the_order_of_any_branch():
+    """Of branches inside others, too, where one branch's keys stand in another's in the same order."""
+    rng, contained = random.Random(1), 0
+    for _ in range(40):
+        schema, orders = ordered(rng, 3)
+        machine = schema_machine({"type": "object"} | schema, options=SchemaOptions(whitespace="compact"))
+        for order in orders:
+            assert machine.accepts(b"{%s}" % b",".join(b'"%s":0' % key.encode() for key in order)), (schema, order)
+            contained += any(order != other and all(key in keys for key in order) for other in orders for keys in [iter(other)])
+    assert contained > 20
 
 
 def test_text_of_a_schema_keeps_its_decimals():
