@@ -156,8 +156,8 @@ class Document:
         return self._base.get(id(schema), "")
 
     def _visit(self, root: Any) -> None:
-        """Notes the base URI of every part, the part that it stands in, and every name that a reference may use. What stands below
-        unknown keywords comes last: it may be no schema, and a schema that has the same name is meant."""
+        """Notes the base URI of every part, the part that it stands in, and every name that a reference may use. What stands
+        below unknown keywords comes last: it may be no schema, and a schema that has the same name is meant."""
         todo, unknown = [(root, "", False)], list[tuple[Any, str, bool]]()
         seen = {id(root)}
         while todo or unknown:
