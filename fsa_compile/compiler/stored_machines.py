@@ -23,6 +23,7 @@ from typing import IO, Any
 import numpy as np
 
 from fsa_compile import library
+from fsa_compile.arrays.pages import small_pages
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.cache import code_digest
 from fsa_compile.grammar.grammar_checks import check_grammar
@@ -117,6 +118,7 @@ def _digest(*values: Any) -> str:
     return hashlib.sha256(repr(values).encode("utf-8", "surrogatepass")).hexdigest()
 
 
+@small_pages()  # of the table of returns, few entries of which are not 0
 def _load(path: Path, key: str) -> ByteMachine | None:
     try:
         with open_regular(path) as opened, np.load(_unpacked(path, opened), allow_pickle=False) as file:
