@@ -86,6 +86,22 @@ def ranked(values: np.ndarray) -> np.ndarray:
     return rank[which]
 
 
+def known_numbers(
+    known: tuple[np.ndarray, np.ndarray], values: np.ndarray, first: int
+) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """(the number of each of some distinct ascending values, int64; which of them are new, int64; what is known from now on):
+    what is known are ascending values and their numbers, and new ones are numbered from `first` on."""
+    seen, numbers = known
+    at = seen.searchsorted(values)
+    at[at == len(seen)] = 0
+    out = np.where(seen[at] == values, numbers[at], -1) if len(seen) else np.full(len(values), -1)
+    new = (out < 0).nonzero()[0]
+    out[new] = np.arange(first, first + len(new))
+    seen, numbers = np.concatenate((seen, values[new])), np.concatenate((numbers, out[new]))
+    order = seen.argsort(kind="stable")  # which is fast: two pieces, each in order
+    return out, new, (seen[order], numbers[order])
+
+
 _ROOM = 1 << 62
 
 

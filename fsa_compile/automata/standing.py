@@ -66,7 +66,7 @@ def standing(
 
 def standing_at(
     edges: tuple[np.ndarray, np.ndarray, np.ndarray],
-    strings: Sequence[Sequence[tuple[int, int]]],
+    strings: Iterable[Sequence[tuple[int, int]]],
     returns: tuple[np.ndarray, np.ndarray, np.ndarray],
     start: tuple[int, Sequence[int]],
     nothing: int,

@@ -8,21 +8,21 @@ of the sets that it calls, each with one symbol more below.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
+from fsa_compile.arrays.integers import distinct, exampled, firsts, known_numbers, numbered, order_of
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.least_fixpoint import Ways
+from fsa_compile.composition.pushdown.push_strings import Strings
 from fsa_compile.composition.tokens.token_sets import Parts
 from fsa_compile.limits import Deadline
 
 _DOING = "putting token sets together"
 _PART_BYTES = 96
-PushString: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class CallSets(NamedTuple):
@@ -52,7 +52,7 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
     """
     run, label, first, width = _useful_links(arcs, full)
     size = len(arcs.node_owner)
-    known, ids = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+    known = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     of_set, member = np.arange(size), arcs.node_owner
     members, calls = list[tuple[np.ndarray, ...]](), list[tuple[np.ndarray, ...]]()
     while len(of_set):
@@ -73,15 +73,8 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
         if not len(begin):
             break
         sets, example, which = exampled(np.add.reduceat(mixed(below), begin))
-        at = known.searchsorted(sets)
-        at[at == len(known)] = 0
-        number = np.where(known[at] == sets, ids[at], -1) if len(known) else np.full(len(sets), -1)
-        new = (number < 0).nonzero()[0]
-        number[new] = np.arange(size, size + len(new))
+        number, new, known = known_numbers(known, sets, size)
         size += len(new)
-        known, ids = np.concatenate((known, sets[new])), np.concatenate((ids, number[new]))
-        order = known.argsort(kind="stable")
-        known, ids = known[order], ids[order]
         calls.append((key[begin] // width, key[begin] % width - 1, number[which]))
         end = np.append(begin[1:], len(key))
         place, at = ranges(begin[example[new]], end[example[new]])
@@ -153,45 +146,6 @@ def leaves_of(sets: CallSets, parts: Parts, num_owners: int) -> Leaves:
     begin = segment_starts(key[order])
     at = order[begin]
     return Leaves(of_set[at], target[at], count[at], np.append(begin, len(part)), part[order])
-
-
-class Strings:
-    """Push strings by number; 0 is the empty one.
-
-    Attributes:
-      all: the strings, once `only` has been called.
-    """
-
-    def __init__(self) -> None:
-        self.all: list[PushString] = [()]
-        self._number: dict[tuple[int, int, int], int] = {}  # of the bottom, (symbol, register), and of the string above it
-
-    def below(self, symbol: np.ndarray, register: np.ndarray, string: np.ndarray) -> np.ndarray:
-        """Strings with one more (symbol, register) at the bottom each."""
-        high, most = int(register.max(initial=0)) + 1, len(self._number) + 1
-        keys, which = numbered((symbol * high + register) * most + string)
-        columns = keys // most // high, keys // most % high, keys % most
-        number = self._number
-        longer = [number.setdefault(key, len(number) + 1) for key in zip(*(column.tolist() for column in columns))]
-        return np.array(longer, np.int64)[which]
-
-    def only(self, string: np.ndarray) -> np.ndarray:
-        """Leaves only some strings, none of them empty, numbered by their length and what they push: the new number of each."""
-        every = self.all
-        for symbol, register, above in self._number:
-            every.append(((symbol, register), *every[above]))
-        bottom, length = np.array([(0, 0, 0), *self._number], np.int64), np.array([*map(len, every)], np.int64)
-        rank = np.zeros(len(every), np.int64)
-        for size in range(1, int(length.max()) + 1):
-            at = (length == size).nonzero()[0]
-            symbols, registers, above = bottom[at].T
-            rank[at[np.lexsort((rank[above], registers, symbols))]] = np.arange(len(at))
-        used, which = numbered(string)
-        order = np.lexsort((rank[used], length[used]))
-        self.all = [(), *(every[p] for p in used[order].tolist())]
-        number = np.empty(len(used), np.int64)
-        number[order] = np.arange(1, len(used) + 1)
-        return number[which]
 
 
 def called_sets(sets: CallSets, leaves: Leaves, strings: Strings, deadline: Deadline) -> tuple[Called, np.ndarray]:

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -122,14 +121,11 @@ class _Bounds:
         self.registers = registers = arcs.registers
         self.effects, self.deadline = Effects(groups, registers.set_kind[arcs.kind[groups.node]]), deadline
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
-        longest = max(map(len, groups.strings))
-        string = np.full((len(groups.strings), longest), self.num_symbols)
+        strings, length = groups.strings, groups.strings.length
+        string = np.full((len(length), int(length.max())), self.num_symbols)
         register = np.zeros(string.shape, np.int64)
-        length = np.array([len(string) for string in groups.strings])
-        which, at = spread(np.zeros(len(length), np.int64), length)
-        flat = chain.from_iterable(chain.from_iterable(groups.strings))
-        pairs = np.fromiter(flat, np.int64, 2 * len(which)).reshape(-1, 2)
-        string[which, at], register[which, at] = pairs.T
+        at = spread(length * 0, length)
+        string[at], register[at] = strings.symbol, strings.register
         effects, none = self.effects, np.zeros(0, np.int64)
         every = Ways(none, none, effects.target, effects.push, string, np.ones(len(effects.target), np.int64))
         self.written = self.does = Doing(registers, every, register, effects.set)

@@ -11,7 +11,8 @@ from fsa_compile.composition.pushdown.guard_costs import SetCosts
 from fsa_compile.composition.pushdown.guarded_groups import required_next
 from fsa_compile.composition.pushdown.guarded_pops import PopClasses
 from fsa_compile.composition.pushdown.nodes import Nodes
-from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets, PushString
+from fsa_compile.composition.pushdown.push_strings import PushStrings
+from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets
 
 
 class SetLayout:
@@ -61,7 +62,7 @@ class SetLayout:
 
     def progress(
         self, groups: Groups, kind: np.ndarray, effect: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, list[PushString]]:
+    ) -> tuple[np.ndarray, np.ndarray, PushStrings]:
         """Additions, settings and push strings whose registers are the weights of the required keys that have come.
 
         Args:
@@ -87,7 +88,7 @@ class SetLayout:
                 (symbol, costs.of_keys(k, guards[held].set) if k else register)
                 for (symbol, register), k, held in zip(string, kinds, kept)
             ))  # fmt: skip
-        return add, final, strings
+        return add, final, PushStrings.of(strings)
 
     def slope(self, kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(whether frames of some kinds have required keys, the sum of their weights)."""

@@ -16,6 +16,7 @@ from fsa_compile.arrays.ranges import spread
 from fsa_compile.artifact.guards import IMPOSSIBLE, Guard, Guards, KeySets, composed
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.pushdown.push_strings import PushStrings
 from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets
 
 
@@ -50,7 +51,7 @@ def with_sets(machine: ByteMachine, arcs: StackArcs, groups: Groups) -> Groups:
         groups,
         add=np.where(plain[own], 0, groups.add),
         set=np.where(plain[target], 0, groups.set),
-        strings=strings,
+        strings=PushStrings.of(strings),
     )
     fresh = registers.set_kind[own] == 0
     return _split(machine.sets, arcs, cleaned, _known_empty(arcs, guard, fresh), held, fresh, kept)

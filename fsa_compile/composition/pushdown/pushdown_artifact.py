@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
+from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of, ranked
 from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import MOST_COUNT, NO_TEMPERATURE, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import check_lengths
@@ -24,7 +24,7 @@ from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
 from fsa_compile.composition.pushdown.set_unions import LevelRows, Members, SetRanges, Unions, once_each, overlapping
 from fsa_compile.composition.pushdown.spelling import bytes_not_alone, check_bounds_of_some
-from fsa_compile.composition.pushdown.token_groups import Groups, PushString, groups_of
+from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
 from fsa_compile.composition.regular.regular_artifact import unspellable
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.budget_levels import Grid
@@ -228,17 +228,20 @@ class _Layout:
 
     def _number_pushes(self) -> None:
         """Numbers the push strings in use, int64 by their numbers in `groups`; the initial stack is one of them."""
-        every, sets = self.groups.strings, self.groups.sets
-        pushed = np.zeros(len(every), bool)
-        pushed[self.groups.push[self.sets.group]] = pushed[0] = True
-        used, strings = pushed.nonzero()[0].tolist(), dict[tuple[PushString, tuple[int, ...]], int]()
-        keys = ((every[p], (0,) * len(every[p]) if sets is None else sets.strings[p]) for p in used)
-        self.push = np.zeros(len(every), np.int64)
-        self.push[used] = [strings.setdefault(key, len(strings)) for key in keys]
         initial = tuple((symbol, 0) for symbol in self.machine.stack)
-        self.initial = strings.setdefault((initial, (0,) * len(initial)), len(strings))
-        self.strings = [string for string, _ in strings]
-        self.held_strings = [held for _, held in strings]
+        every, sets = self.groups.strings.longer(initial), self.groups.sets
+        held = np.zeros(len(every.symbol), np.int64)
+        if sets is not None:
+            held[: len(held) - len(initial)] = [guard for string in sets.strings for guard in string]
+        pushed = np.zeros(len(every), bool)
+        pushed[self.groups.push[self.sets.group]] = pushed[0] = pushed[-1] = True
+        used = pushed.nonzero()[0]
+        number = ranked(every.hashes(held)[used])
+        self.push = np.zeros(len(every), np.int64)
+        self.push[used], self.initial = number, int(number[-1])
+        first = np.empty(int(number.max()) + 1, np.int64)
+        first[number[::-1]] = used[::-1]
+        self.strings, self.held_strings = every.some(first), held[every.places(first)]
 
     def constraint(self, source: str, extra: dict[str, Any], stacks: int, arcs: StackArcs) -> CompiledConstraint:
         """The artifact; `arcs` are those of the walk."""
@@ -261,7 +264,7 @@ class _Layout:
             increments=self.increments.stacked(),
             initial_push=self.initial,
             max_pops=self.nodes.max_pops,
-            max_push=max(map(len, self.strings)),
+            max_push=int(self.strings.length.max()),
             stacks=1 if self.machine.deterministic else stacks,
             **arrays,
         )
@@ -280,7 +283,6 @@ class _Layout:
         offset = np.concatenate((arrays["delta_offset"], np.full(none, nodes.delta_row[0] * nodes.children.num_symbols)))
         pop_guard, pop_offset = sets.pops(arcs.pops, nodes, nodes.pop_row)
         pop_offset[len(nodes.kind) :] = offset[len(nodes.kind) :, None]
-        held = np.array([h for string in self.held_strings for h in string], np.int64)
         out |= {
             "distance": np.concatenate((distance, np.zeros(none, np.int64))),
             "level_slope": np.concatenate((arrays["level_slope"], arrays["level_slope"][sets.twins])),
@@ -289,7 +291,7 @@ class _Layout:
             "wanted": np.concatenate((wanted, np.zeros((none, 2), np.int64))),
             "pop_guard": pop_guard,
             "pop_offset": pop_offset,
-            "push_keys": sets.held(held),
+            "push_keys": sets.held(self.held_strings),
         }
         return out | sets.arrays()
 
@@ -348,16 +350,15 @@ class _Layout:
         symbol, place = nodes.symbol, nodes.symbol_place
         kind = registers.of_symbol[symbol]
         cost = costs.symbol_cost[symbol] + self._missing(kind, kind, place)
-        entries = [entry for string in self.strings for entry in string]
         return {
             "symbol_ladder": np.where((place == 0)[:, None], nodes.classes.ladder[kind], 0),
             # A symbol below which no text ends is pushed nowhere: any number that a file may hold does.
             "symbol_cost": np.where(cost < UNREACHABLE, cost, MOST_COUNT - 1),
             "symbol_need": costs.symbol_need[symbol],
             "symbol_slope": self._slopes(kind, place),
-            "push_offset": np.cumsum([0, *map(len, self.strings)]),
-            "push_symbol": np.array([nodes.symbol_number[s] for s, _ in entries], np.int64),
-            "push_register": np.array([register for _, register in entries], np.int64),
+            "push_offset": self.strings.first,
+            "push_symbol": nodes.symbol_number[self.strings.symbol],
+            "push_register": self.strings.register,
         }
 
     def _wide(self) -> tuple[np.ndarray, np.ndarray]:

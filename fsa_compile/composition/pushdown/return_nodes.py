@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
+from fsa_compile.arrays.integers import distinct, exampled, firsts, known_numbers, numbered, order_of
 from fsa_compile.arrays.ranges import blocks, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN
 from fsa_compile.composition.pushdown.arcs import Children
@@ -300,15 +300,7 @@ class InnerNodes:
     def _number(self, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(node of every set, index of an example of every new one)."""
         every, example, which = exampled(total)
-        contents, nodes = self._known
-        at = contents.searchsorted(every)
-        at[at == len(contents)] = 0
-        ids = np.where(contents[at] == every, nodes[at], -1)
-        new = (ids < 0).nonzero()[0]
-        ids[new] = np.arange(self.num_nodes, self.num_nodes + len(new))
-        contents, nodes = np.concatenate((contents, every[new])), np.concatenate((nodes, ids[new]))
-        order = contents.argsort(kind="stable")  # which is fast: two pieces, each in order
-        self._known = contents[order], nodes[order]
+        ids, new, self._known = known_numbers(self._known, every, self.num_nodes)
         self.num_nodes += len(new)
         if self.num_nodes > self.walk.limits.max_states:
             raise LimitError("max_states", self.walk.limits.max_states, _DOING)

@@ -65,9 +65,8 @@ class _Graph:
         self.of_row = np.concatenate((np.repeat(np.arange(len(size)), size), arcs.pops.node))
         self.delta_row = np.concatenate((arcs.delta_row, arcs.pops.row))
         self.row, self.symbol, self.child = arcs.delta[:3]
-        length = np.array([len(string) for string in groups.strings])
-        self.which, _ = spread(length * 0, length)
-        self.pushed = np.array([symbol for string in groups.strings for symbol, _ in string], np.int64)
+        strings = groups.strings
+        self.which, self.pushed = np.arange(len(strings)).repeat(strings.length), strings.symbol
 
     def live(self) -> np.ndarray:
         """bool[G], token sets after which some stack lets the text be completed."""
