@@ -24,25 +24,18 @@ def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         seen = np.zeros(int(values.max()) + 1, bool)
         seen[values] = True
         return seen.nonzero()[0], (seen.cumsum() - 1)[values]
-    order = _sorting(values)
-    ordered = values[order]
-    begins = _begins(ordered)
-    which = np.empty(len(values), np.int64)
-    which[order] = begins.cumsum() - 1
-    return ordered[begins], which
+    every, _, which = exampled(values)
+    return every, which
 
 
 def exampled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(the distinct values, ascending; where each occurs first; the number of each value among them), int64."""
-    order = _sorting(values)
+    order = order_of(values)
     ordered = values[order]
     begins = _begins(ordered)
     which = np.empty(len(values), np.int64)
     which[order] = begins.cumsum() - 1
-    if len(values) < _LONGER:
-        return ordered[begins], order[begins], which
-    at = begins.nonzero()[0]
-    return ordered[at], np.minimum.reduceat(order, at), which
+    return ordered[begins], order[begins], which
 
 
 _LONG = 200
@@ -56,6 +49,8 @@ _FALLS = 2
 def order_of(values: np.ndarray) -> np.ndarray:
     """The stable order that sorts the values, int64; 16 bits sort by radix, and numbers without their places faster than with."""
     size = len(values)
+    if size >= _LONGER and values.dtype == np.uint64:
+        return _by_upper_bits(values)
     if size < _LONG or values.dtype != np.int64:
         return values.argsort(kind="stable")
     high = int(values.view(np.uint64).max())  # negative numbers are the largest ones
@@ -71,11 +66,16 @@ def order_of(values: np.ndarray) -> np.ndarray:
     return packed
 
 
-def _sorting(values: np.ndarray) -> np.ndarray:
-    """An order that sorts the values, int64; it need not be stable where there are many."""
-    if len(values) < _LONGER or values.dtype == np.int64:
-        return order_of(values)
-    return values.argsort()
+def _by_upper_bits(values: np.ndarray) -> np.ndarray:
+    """`order_of` uint64 that are random: their upper bits tell them apart, and their places take those of the lower ones."""
+    room = np.uint64(len(values).bit_length())
+    packed = values >> room << room
+    packed |= np.arange(len(values), dtype=np.uint64)
+    packed.sort()
+    packed &= (np.uint64(1) << room) - np.uint64(1)
+    order = packed.view(np.int64)
+    ordered = values[order]
+    return order if (ordered[1:] >= ordered[:-1]).all() else values.argsort(kind="stable")
 
 
 def ranked(values: np.ndarray) -> np.ndarray:

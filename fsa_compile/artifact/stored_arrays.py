@@ -20,7 +20,7 @@ LEAST_BYTES = 8 << 20
 """Smaller arrays but rows are in parts in files alone, so that small constraints compile no slower."""
 LEAST_IN_PARTS = 1 << 17
 """Smaller arrays are in parts nowhere."""
-_SETS = 1 << 17
+_SETS = 1 << 15
 """Token sets of nodes that are looked at together."""
 _LISTED = 1 << 14
 """Token sets whose tokens are listed together."""
@@ -335,7 +335,7 @@ def _by_node_and_hash(node: np.ndarray, hashes: np.ndarray) -> np.ndarray:
     """The order that sorts by node, then by hash; `node` ascends."""
     bits = max(1, int(node.max(initial=0)).bit_length())
     key = node.astype(np.uint64) << np.uint64(64 - bits) | hashes >> np.uint64(bits)
-    order = key.argsort(kind="stable")  # several times as fast as by two keys
+    order = order_of(key)  # several times as fast as by two keys
     key = key[order]
     return order if (key[1:] > key[:-1]).all() else np.lexsort((hashes, node))
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import known_numbers, numbered
+from fsa_compile.arrays.integers import known_numbers, numbered, order_of
 from fsa_compile.arrays.ranges import spread
 
 PushString: TypeAlias = tuple[tuple[int, int], ...]
@@ -88,7 +88,7 @@ class Strings:
         keys, which = numbered((symbol * high + register) * most + string)
         parts = np.stack((self._parts[0, keys % most] + 1, keys // most // high, keys // most % high, keys % most))
         hashes = mixed(mixed(mixed(parts[1]).view(np.int64) + parts[2]).view(np.int64) + parts[3])
-        order = hashes.argsort()
+        order = order_of(hashes)
         numbers = np.empty(len(keys), np.int64)
         numbers[order], new, self._known = known_numbers(self._known, hashes[order], most)
         self._parts = np.concatenate((self._parts, parts[:, order[new]]), axis=1)
