@@ -6,6 +6,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from fsa_compile.arrays.hashing import mixed
+from fsa_compile.arrays.integers import exampled
+from fsa_compile.arrays.ranges import segment_starts
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.counter_classes import Registers
@@ -169,15 +172,15 @@ class Columns:
         self.size = end
 
 
-def alike(rows: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """The first row equal to each row, int64; the first row is all 0.
-
-    Args:
-      some: int64[*], the rows that are not.
-    """
-    seen: dict[bytes, int] = {}
-    out = np.zeros(len(rows), np.int64)
-    out[some] = [seen.setdefault(row.tobytes(), i) for i, row in zip(some.tolist(), rows[some])]
+def alike(machine: ByteMachine) -> np.ndarray:
+    """The first control that each one returns like, int64; the first one of all returns nowhere."""
+    out = np.zeros(machine.num_controls, np.int64)
+    control, symbol, after = machine.returns
+    begin = segment_starts(control)
+    if len(begin):
+        some = control[begin]
+        _, example, which = exampled(np.add.reduceat(mixed(symbol * machine.num_controls + after), begin))
+        out[some] = some[example][which]
     return out
 
 

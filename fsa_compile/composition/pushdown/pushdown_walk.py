@@ -128,7 +128,7 @@ class Walk:
         self.whole = Nodes(self.trie.first, self.trie.children, self.trie.token, self.trie.symbol)
         self.nodes = self.whole
         self.ret = machine.ret
-        self.stack_class = alike(self.ret, distinct(machine.returns[0]))
+        self.stack_class = alike(machine)
         self.records: list[tuple[np.ndarray, ...]] = []
         self.links = Links(machine.pushes)
         self.pending: list[Items] = []

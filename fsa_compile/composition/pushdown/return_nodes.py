@@ -81,10 +81,10 @@ class InnerNodes:
         self._segments: list[tuple[np.ndarray, ...]] = []
         self._num_segments = 1
         self._known = np.zeros(1, np.uint64), np.zeros(1, np.int64)  # contents, ascending, and their nodes
-        self._frames: dict[bytes, tuple[int, int]] = {}
+        self._frames = np.zeros(0, np.uint64), np.zeros(0, np.int64)  # sets of controls, ascending, and their numbers
+        self._class_first = np.zeros(1, np.int64)  # where the classes of each set begin among these, one after another
         self._class_symbols: list[np.ndarray] = []
         self._class_sizes: list[np.ndarray] = []
-        self._num_classes = 0
         self._state = _states(walk)[walk.machine.action].ravel()
         self.parts: list[Parts] = []
         own = walk.machine.sets is None and walk.machine.token_reserve is None and not walk.registers.counts
@@ -385,27 +385,32 @@ class InnerNodes:
         of_set = np.arange(len(size)).repeat(size)
         at = segment_starts(of_set * self.walk.machine.num_controls + groups.control)
         control, first = groups.control[at], firsts(of_set[at], len(size))
-        _, example, which = exampled(np.add.reduceat(mixed(control), first[:-1]))
-        found = np.empty((len(example), 2), np.int64)
-        for i in example.argsort().tolist():
-            found[i] = self._classes_of(control[first[example[i]] : first[example[i] + 1]])
-        return found[which, 0], found[which, 1]
+        every, example, which = exampled(np.add.reduceat(mixed(control), first[:-1]))
+        frame, new, self._frames = known_numbers(self._frames, every, len(self._frames[0]))
+        if len(new):
+            self._add_frames(control, first[example[new]], first[example[new] + 1])
+        frame = frame[which]
+        return self._class_first[frame], self._class_first[frame + 1] - self._class_first[frame]
 
-    def _classes_of(self, frame: np.ndarray) -> tuple[int, int]:
-        """The same of some controls, ascending."""
-        key = frame.tobytes()
-        found = self._frames.get(key)
-        if found is None:
-            there = self.walk.ret[frame]
-            column = (mixed(frame)[:, None] * there.astype(np.uint64)).sum(0, dtype=np.uint64)
-            _, example, which = exampled(column)
-            some = there[:, example].any(0)
-            order = order_of(which)
-            self._class_symbols.append(order[some[which[order]]])
-            self._class_sizes.append(np.bincount(which)[some])
-            found = self._frames[key] = self._num_classes, len(self._class_sizes[-1])
-            self._num_classes += found[1]
-        return found
+    def _add_frames(self, control: np.ndarray, begin: np.ndarray, end: np.ndarray) -> None:
+        """Adds the classes of sets of controls, each `control[begin:end]`, ascending."""
+        source, symbol, after = self.walk.machine.returns
+        first, width = firsts(source, self.walk.machine.num_controls), self.walk.machine.num_symbols
+        frame, at = ranges(begin, end)
+        of, at = ranges(first[control[at]], first[control[at] + 1])
+        key = frame[of] * width + symbol[at]
+        order = order_of(key)
+        starts = segment_starts(key[order])
+        column = np.add.reduceat((mixed(source) * after.astype(np.uint64))[at[order]], starts) if len(starts) else mixed(starts)
+        frame, symbol = np.divmod(key[order[starts]], width)
+        order = np.lexsort((column, frame))
+        frame, column = frame[order], column[order]
+        new = np.ones(len(frame), bool)
+        new[1:] = (frame[1:] != frame[:-1]) | (column[1:] != column[:-1])
+        starts = new.nonzero()[0]
+        self._class_symbols.append(symbol[order])
+        self._class_sizes.append(segment_sizes(starts, len(frame)))
+        self._class_first = np.append(self._class_first, self._class_first[-1] + firsts(frame[starts], len(begin))[1:])
 
 
 def _states(walk: WalkContext) -> np.ndarray:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from fsa_compile.arrays.ranges import spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import segment_starts
 from fsa_compile.arrays.sized_memo import SizedMemo
@@ -194,17 +195,21 @@ def summary_calls(machine: ByteMachine, leaves: list[LeafProcedure]) -> list[Sum
     callers = (np.bincount(control[calls], size[symbol[calls]], machine.num_controls) >= _FEWEST_CALLED).nonzero()[0]
     if not len(callers):
         return []
-    inside = np.concatenate([leaf.controls[: leaf.walk.size] for leaf in leaves])
-    own = np.where(push == 0, does, 0)[machine.action[inside]]
-    known = {row.tobytes(): control for row, control in zip(own, inside.tolist())}
-    out = []
-    for caller in callers.tolist():
-        pushed = push[machine.action[caller]]
-        for p in distinct(pushed[pushed > 0]).tolist():
-            (symbol, add), *more = machine.pushes[p]
-            found = known.get(np.where(pushed == p, does[machine.action[caller]], 0).tobytes())
-            if found is not None and not add and not more:
-                out.append(SummaryCall(caller, found, symbol, (pushed == p)[machine.byte_class[:256]]))
+    # The moves of a control, and those of a caller's calls, are told apart by sums of hashes.
+    code = np.where(does[action] > 0, mixed(symbol * (_ADDS * machine.num_controls) + does[action]), np.uint64(0))
+    inside, first = np.concatenate([leaf.controls[: leaf.walk.size] for leaf in leaves]), firsts(control, machine.num_controls)
+    upto = np.append(np.uint64(0), np.where(push[action] == 0, code, np.uint64(0)).cumsum(dtype=np.uint64))
+    known = dict(zip((upto[first[inside + 1]] - upto[first[inside]]).tolist(), inside.tolist()))
+    calls = calls[np.isin(control[calls], callers)]
+    key = control[calls] * len(machine.pushes) + push[action[calls]]
+    order = order_of(key)
+    begin, out = segment_starts(key[order]), []
+    total = np.add.reduceat(code[calls[order]], begin)
+    for at, found in zip(calls[order[begin]].tolist(), map(known.get, total.tolist())):
+        (of_frame, add), *more = machine.pushes[p := int(push[action[at]])]
+        if found is not None and not add and not more:
+            pushed = push[machine.action[control[at]]] == p
+            out.append(SummaryCall(int(control[at]), found, of_frame, pushed[machine.byte_class[:256]]))
     return out
 
 
