@@ -78,6 +78,25 @@ def _by_upper_bits(values: np.ndarray) -> np.ndarray:
     return order if (ordered[1:] >= ordered[:-1]).all() else values.argsort(kind="stable")
 
 
+def sorted_rows(*columns: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Columns of numbers int64, none of them negative, sorted together by the first one, then by the next one, and so on; the
+    given ones may be overwritten."""
+    room = [int(column.max(initial=0)).bit_length() for column in columns]
+    if sum(room) > 63:
+        order = np.lexsort(columns[::-1])
+        return tuple(column[order] for column in columns)
+    key = columns[0]
+    for column, bits in zip(columns[1:], room[1:]):
+        key <<= bits
+        key |= column
+    key.sort()
+    out = []
+    for bits in room[:0:-1]:
+        out.append(key & (1 << bits) - 1)
+        key >>= bits
+    return (key, *out[::-1])
+
+
 def ranked(values: np.ndarray) -> np.ndarray:
     """The number of each value, the distinct ones numbered in the order in which they first occur, int64."""
     _, first, which = exampled(values)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, firsts, known_numbers, numbered, order_of
+from fsa_compile.arrays.integers import distinct, exampled, firsts, known_numbers, numbered, order_of, sorted_rows
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.least_fixpoint import Ways
@@ -50,8 +50,15 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
     Args:
       full: bool[*], owners that have tokens of their own.
     """
-    run, label, first, width = _useful_links(arcs, full)
     size = len(arcs.node_owner)
+    owner, label, run = _useful_links(arcs, full)
+    width = int(label.max(initial=0)) + 1
+    part, call = (label == 0).nonzero()[0], (label > 0).nonzero()[0]
+    parts, first_part = run[part], firsts(owner[part], arcs.num_owners)
+    run, key = run[call], owner[call] * width + label[call]
+    begin = segment_starts(key)  # of the runs that an owner calls with one label
+    end, label, first = np.append(begin[1:], len(run)), key[begin] % width, firsts(key[begin] // width, arcs.num_owners)
+    total = np.add.reduceat(mixed(run), begin) if len(begin) else mixed(begin)
     known = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     of_set, member = np.arange(size), arcs.node_owner
     members, calls = list[tuple[np.ndarray, ...]](), list[tuple[np.ndarray, ...]]()
@@ -59,26 +66,24 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
         found = [(of_set[:0], of_set[:0])]
         while len(of_set):  # parts of a frame belong to the sets of its owner
             members.append((of_set, member))
-            which, at = ranges(first[member], first[member + 1])
             deadline.check(_DOING)
+            which, at = ranges(first[member], first[member + 1])
+            found.append((of_set[which] * width + label[at], at))
+            which, at = ranges(first_part[member], first_part[member + 1])
             deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
-            below, by = run[at], label[at]
-            called, of_set = by > 0, of_set[which]
-            found.append((of_set[called] * width + by[called], below[called]))
-            of_set, member = of_set[~called], below[~called]
-        key, below = (np.concatenate(column) for column in zip(*found))
-        order = order_of(key)
-        key, below = key[order], below[order]
-        begin = segment_starts(key)
-        if not len(begin):
+            of_set, member = of_set[which], parts[at]
+        key, called = sorted_rows(*(np.concatenate(column) for column in zip(*found)))
+        starts = segment_starts(key)
+        if not len(starts):
             break
-        sets, example, which = exampled(np.add.reduceat(mixed(below), begin))
+        sets, example, which = exampled(np.add.reduceat(total[called], starts))
         number, new, known = known_numbers(known, sets, size)
         size += len(new)
-        calls.append((key[begin] // width, key[begin] % width - 1, number[which]))
-        end = np.append(begin[1:], len(key))
-        place, at = ranges(begin[example[new]], end[example[new]])
-        of_set, member = number[new][place], below[at]
+        calls.append((key[starts] // width, key[starts] % width - 1, number[which]))
+        place, at = ranges(starts[example[new]], np.append(starts[1:], len(key))[example[new]])
+        of_set, at = number[new][place], called[at]
+        which, at = ranges(begin[at], end[at])
+        of_set, member = of_set[which], run[at]
     counts = int(arcs.link_count.max(initial=0)) + 1
     none = np.zeros(0, np.int64)
     of_set, member = (np.concatenate(column) for column in zip(*members)) if members else (none, none)
@@ -86,9 +91,9 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
     return CallSets(len(arcs.node_owner), size, of_set, member, above, by // counts, by % counts, below)
 
 
-def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """(run, label, where those of each owner begin, a number above all labels) of the links that lead to tokens, by caller; label
-    0 says that the run is a part of the caller's frame, others are 1 + symbol * (most of all registers + 1) + register."""
+def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, ...]:
+    """(caller, label, run) of the links that lead to tokens, in this order; label 0 says that the run is a part of the caller's
+    frame, others are 1 + symbol * (most of all registers + 1) + register."""
     useful, left = full.copy(), np.arange(len(arcs.link_run))
     while len(left):  # a run is worth following when it, or one that it calls, has tokens
         worth = useful[arcs.link_run[left]]
@@ -97,12 +102,9 @@ def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, np.nda
         useful[arcs.link_caller[left[worth]]] = True
         left = left[~worth]
     kept = useful[arcs.link_run].nonzero()[0]
-    caller = arcs.link_caller[kept]
-    kept = kept[order_of(caller)]
-    counts = int(arcs.link_count.max(initial=0)) + 1
-    symbol = arcs.link_symbol[kept]
+    symbol, counts = arcs.link_symbol[kept], int(arcs.link_count.max(initial=0)) + 1
     label = np.where(symbol < 0, 0, 1 + symbol * counts + arcs.link_count[kept])
-    return arcs.link_run[kept], label, firsts(caller, arcs.num_owners), int(label.max(initial=0)) + 1
+    return sorted_rows(arcs.link_caller[kept], label, arcs.link_run[kept])
 
 
 class Called(NamedTuple):

@@ -105,10 +105,10 @@ class Strings:
         order = np.lexsort((rank[used], length[used]))
         number = np.empty(len(used), np.int64)
         number[order] = np.arange(1, len(used) + 1)
-        size = np.append(0, length[used[order]])
-        entries, left = np.append(0, used[order]).repeat(size), spread(size * 0, size)[1]
+        sizes = np.append(0, length[used[order]])
+        entries, left = np.append(0, used[order]).repeat(sizes), spread(sizes * 0, sizes)[1]
         while len(some := left.nonzero()[0]):
             entries[some] = above[entries[some]]
             left[some] -= 1
-        self.all = PushStrings(size, symbol[entries], register[entries])
+        self.all = PushStrings(sizes, symbol[entries], register[entries])
         return number[which]
