@@ -264,7 +264,7 @@ def stored_arcs(
 
     Args:
       num_nodes: N.
-      node, effect, which: int64[M], the nodes, the effects and the numbers of token sets.
+      node, effect, which: integers [M], the nodes, the effects and the numbers of token sets.
       sets: what `which` counts into.
       alike: the node that each one has the arcs of; None for itself.
     """
@@ -295,29 +295,26 @@ def stored_arcs(
         number[here] = place.repeat(segment_sizes(begin, len(key)))
         filled += len(begin)
         hashes[filled - len(begin) : filled], effects_of[filled - len(begin) : filled] = summed[order], own[order]
-    return _lists((node, set_of, number), (sizes, hashes[:filled], effects_of[:filled]), sets, alike)
+    return _lists((of_node, set_of, number), (sizes, hashes[:filled], effects_of[:filled]), sets, alike)
 
 
 def _lists(
     own: tuple[np.ndarray, ...], classes: tuple[np.ndarray, ...], sets: TokenSets, alike: np.ndarray | None
 ) -> dict[str, Any] | None:
-    """The arrays of arcs from (node, token set, number of its class) of all token sets, by node, and (how many classes each node
-    has, their hashes, their effects)."""
-    (node, which, number), (size, hashes, effect) = own, classes
+    """The arrays of arcs from (where those of each node begin, token set, number of its class) of all token sets, by node, and
+    (how many classes each node has, their hashes, their effects)."""
+    (of_node, which, number), (size, hashes, effect) = own, classes
     first = np.append(0, size.cumsum())
-    place = np.arange(len(hashes)) - first[:-1].repeat(size)
-    same_lists, same_effects = _alike(first, hashes), _alike(first, effect.astype(np.int64) << 16 | place)
+    same_lists, same_effects = _alike(first, hashes), _alike(first, effect)
     if same_lists is None or same_effects is None:
         return None
     (lists, list_of), (effects, effect_of) = same_lists, same_effects
-    chosen = np.zeros(len(size), bool)
-    chosen[lists] = True
-    at = chosen[node].nonzero()[0]
+    list_number, at = spread(of_node[lists], of_node[lists + 1] - of_node[lists])
     pieces = [np.zeros(0, np.int64)]
     for begin in range(0, len(at), _LISTED):
         some = at[begin : begin + _LISTED]
         of, token = sets.tokens(which[some].astype(np.int64))
-        pieces.append((list_of[node[some]] << 38 | number[some])[of] | token.astype(np.int64) << 16)
+        pieces.append((list_number[begin : begin + _LISTED] << 38 | number[some])[of] | token.astype(np.int64) << 16)
     key = np.concatenate(pieces)
     key.sort()
     length = np.bincount(key >> 38, minlength=len(lists))
@@ -345,16 +342,24 @@ def _int32(**arrays: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _alike(first: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """(an example of every kind of node; the kind of every node): nodes of one kind have the same values at
-    `first[n]:first[n + 1]`. None where two kinds have one hash."""
+    """(an example of every kind of node; the kind of every node): nodes of one kind have the same values, hashes in order or
+    numbers, at `first[n]:first[n + 1]`. None where two kinds have one hash."""
     total, size = np.zeros(len(first) - 1, np.uint64), np.diff(first)
-    some = size.nonzero()[0]
-    if len(some):
-        total[some] = np.add.reduceat(mixed(values), first[some])
+    for some in blocks(size, _SETS):
+        here, begin = values[first[some.start] : first[some.stop]], first[some] - first[some.start]
+        if values.dtype != np.uint64:
+            here = here.astype(np.int64) << 16 | (np.arange(len(here)) - begin.repeat(size[some]))
+        full = size[some].nonzero()[0]
+        if len(full):
+            total[some.start + full] = np.add.reduceat(mixed(here), begin[full])
     _, example, kind = exampled(total)
     of = example[kind]
-    same = (size == size[of]).all() and (values == values[spread(first[:-1][of], size)[1]]).all()
-    return (example, kind) if same else None
+    others = (of != np.arange(len(of))).nonzero()[0]
+    same = [(size[others] == size[of[others]]).all()]
+    for some in blocks(size[others], _SETS) if same[0] else ():
+        mine, theirs = others[some], of[others[some]]
+        same.append((values[spread(first[mine], size[mine])[1]] == values[spread(first[theirs], size[mine])[1]]).all())
+    return (example, kind) if all(same) else None
 
 
 def stored_arrays(rows: np.ndarray, delta: np.ndarray, least: int) -> dict[str, Any]:

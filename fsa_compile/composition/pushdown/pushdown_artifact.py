@@ -428,29 +428,29 @@ class _Layout:
         return self.increments.numbers(keys, content)
 
     def _arcs(self, narrow: np.ndarray) -> None:
-        sets, groups, costs = self.sets, self.groups, self.costs
+        sets, groups = self.sets, self.groups
         narrow, alike = self._narrow_once(narrow)
         of, group = sets.groups(narrow)
         node = sets.node[narrow] if sets.single else sets.node[narrow][of]
-        listed, which = self._once(group)
         if self.registers.low.any():  # what is missing to a lower bound is a matter of the class
             effects, effect = self._effects(group, sets.cost[narrow][of])
         else:
-            kind = costs.effect[listed]
+            kind = self.costs.effect[group]
             example = np.full(int(kind.max(initial=-1)) + 1, -1)
-            example[kind] = listed
+            example[kind] = group
             used = (example >= 0).nonzero()[0]
-            effects, of_kind = self._effects(example[used], costs.group_cost[example[used]])
-            example[used] = of_kind
-            effect = example[kind] if listed is group else example[kind][which]
-        effect, size = effect.astype(np.int64, copy=False), groups.size[listed]
-        total = (size if listed is group else size[which]).sum()
-        if self.machine.deterministic and self.key_sets is None and total * 8 >= LEAST_BYTES:
-            tokens = TokenSets(groups.hash[listed], lambda i: groups.tokens_of(listed[i]))
-            made = stored_arcs(self.n, node, effect, which, tokens, alike)
+            number = np.zeros(len(example), np.int32)
+            effects, number[used] = self._effects(example[used], self.costs.group_cost[example[used]])
+            effect = number[kind]
+            del kind
+        simple = self.machine.deterministic and self.key_sets is None
+        if simple and groups.size[group].sum() * 8 >= LEAST_BYTES:
+            made = stored_arcs(self.n, node, effect, group, TokenSets(groups.hash, groups.tokens_of), alike)
             if made is not None and is_smaller(made["arc_token"]):
                 self.out.arcs_in_lists(made, effects)
                 return
+        listed, which = self._once(group)
+        size = groups.size[listed]
         number, token = groups.tokens_of(listed)
         if groups.reduced[listed].any():
             token = token[order_of(number)]
