@@ -30,8 +30,8 @@ def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def exampled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(the distinct values, ascending; where each occurs first; the number of each value among them), int64."""
-    order = order_of(values)
-    ordered = values[order]
+    order, packed = _sorted(values)
+    ordered = values[order] if packed is None else packed >> len(values).bit_length()
     begins = _begins(ordered)
     which = np.empty(len(values), np.int64)
     which[order] = begins.cumsum() - 1
@@ -48,22 +48,26 @@ _FALLS = 2
 
 def order_of(values: np.ndarray) -> np.ndarray:
     """The stable order that sorts the values, int64; 16 bits sort by radix, and numbers without their places faster than with."""
+    return _sorted(values)[0]
+
+
+def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """(`order_of`; the sorted values and their places in as many bits as their number has, where they were sorted so)."""
     size = len(values)
     if size >= _LONGER and values.dtype == np.uint64:
-        return _by_upper_bits(values)
+        return _by_upper_bits(values), None
     if size < _LONG or values.dtype != np.int64:
-        return values.argsort(kind="stable")
+        return values.argsort(kind="stable"), None
     high = int(values.view(np.uint64).max())  # negative numbers are the largest ones
     if high < 1 << 16:
-        return values.astype(np.uint16).argsort(kind="stable")
+        return values.astype(np.uint16).argsort(kind="stable"), None
     room = size.bit_length()
     if size < _LONGER or high >> 63 - room or np.count_nonzero(values[1:] < values[:-1]) <= _FALLS:
-        return values.argsort(kind="stable")  # which is fast where all is sorted but for a few pieces
+        return values.argsort(kind="stable"), None  # which is fast where all is sorted but for a few pieces
     packed = values << room
     packed |= np.arange(size)
     packed.sort()
-    packed &= (1 << room) - 1
-    return packed
+    return packed & (1 << room) - 1, packed
 
 
 def _by_upper_bits(values: np.ndarray) -> np.ndarray:

@@ -159,14 +159,16 @@ class Columns:
     """
 
     def __init__(self, number: int) -> None:
-        self.columns = [np.zeros(1024, np.int64) for _ in range(number)]
+        self.columns = [np.empty(1024, np.int64) for _ in range(number)]
         self.size = 0
 
     def extend(self, *more: np.ndarray) -> None:
         """Appends to every column."""
         end = self.size + len(more[0])
         if end > len(self.columns[0]):
-            self.columns = [np.concatenate([column[: self.size], np.zeros(2 * end, np.int64)]) for column in self.columns]
+            shorter, self.columns = self.columns, [np.empty(2 * end, np.int64) for _ in self.columns]
+            for column, values in zip(self.columns, shorter):
+                column[: self.size] = values[: self.size]
         for column, values in zip(self.columns, more):
             column[self.size : end] = values
         self.size = end

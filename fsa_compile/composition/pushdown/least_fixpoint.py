@@ -344,11 +344,13 @@ class _Lists:
 
     def __init__(self, key: np.ndarray, item: np.ndarray, size: int) -> None:
         self._items, self._begin = _by(key, item, size)
-        self._listed, self._at = self._items.tolist(), self._begin.tolist()
+        self._listed = self._items.tolist() if len(item) <= _LISTED else self._items
+        self._at = self._begin.data
 
     def of(self, key: int) -> list[int]:
         """The items of a key."""
-        return self._listed[self._at[key] : self._at[key + 1]]
+        found = self._listed[self._at[key] : self._at[key + 1]]
+        return found if isinstance(found, list) else found.tolist()
 
     def of_many(self, keys: np.ndarray) -> np.ndarray:
         """The items of some keys, key by key."""
