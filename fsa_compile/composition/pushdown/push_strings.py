@@ -57,9 +57,7 @@ class PushStrings:
 
     def hashes(self, more: np.ndarray) -> np.ndarray:
         """uint64[n], of what each string consists of, with a further column int64[*] of its entries."""
-        entry = mixed(spread(self.length * 0, self.length)[1])
-        for column in (self.symbol, self.register, more):
-            entry = mixed(entry.view(np.int64) + column)
+        entry = _hashes(spread(self.length * 0, self.length)[1], self.symbol, self.register, more)
         out, full = np.zeros(len(self), np.uint64), self.length.nonzero()[0]
         if len(full):
             out[full] = np.add.reduceat(entry, self.first[full])
@@ -68,6 +66,11 @@ class PushStrings:
     def places(self, some: np.ndarray) -> np.ndarray:
         """Where the entries of some strings are, one string after another."""
         return spread(self.first[some], self.length[some])[1]
+
+
+def _hashes(*columns: np.ndarray) -> np.ndarray:
+    """uint64, of rows of numbers."""
+    return mixed(np.sum([mixed(column) * np.uint64(2 * i + 1) for i, column in enumerate(columns)], 0, np.uint64))
 
 
 class Strings:
@@ -87,7 +90,7 @@ class Strings:
         high, most = int(register.max(initial=0)) + 1, self._parts.shape[1]
         keys, which = numbered((symbol * high + register) * most + string)
         parts = np.stack((self._parts[0, keys % most] + 1, keys // most // high, keys // most % high, keys % most))
-        hashes = mixed(mixed(mixed(parts[1]).view(np.int64) + parts[2]).view(np.int64) + parts[3])
+        hashes = _hashes(*parts[1:])
         order = order_of(hashes)
         numbers = np.empty(len(keys), np.int64)
         numbers[order], new, self._known = known_numbers(self._known, hashes[order], most)

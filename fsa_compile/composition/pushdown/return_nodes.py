@@ -282,7 +282,7 @@ class InnerNodes:
         """What becomes of pending items after a return: 0 dead, a control that reads on, S + a class of controls that
         return again, 2 S the end of the text."""
         walk, s = self.walk, self.walk.machine.num_controls
-        here = (node == self._here).nonzero()[0]
+        here = (node == self._here).nonzero()[0] if self.temperature else node[:0]
         symbol = walk.kind[walk.trie.symbol[node if not len(here) else np.where(node == self._here, 0, node)]]
         state = self._state[control * walk.width + symbol]
         code = np.where(state > 0, control, 0)
