@@ -77,10 +77,9 @@ def test_called_sets_are_the_ways_written_out() -> None:
             if node < len(found):
                 found[node].append(((int(leaves.target[leaf]), (), int(leaves.register[leaf]), 0), leaf))
         for call, which in zip((sets.above < len(found)).nonzero()[0].tolist(), of_call.tolist()):
-            for at in range(called.first[which], called.first[which + 1]):
-                string, final = strings.all[called.string[at]], int(called.register[at])
-                way = int(called.target[at]), string, int(sets.register[call]), final
-                found[sets.above[call]].append((way, int(called.leaf[at])))
+            for target, string, final, leaf in zip(*(column.tolist() for column in called.of(np.array([which]))[1:])):
+                way = target, strings.all[string], int(sets.register[call]), final
+                found[sets.above[call]].append((way, leaf))
         for node, owner in enumerate(arcs.node_owner.tolist()):
             want = Counter[tuple[Way, int]]()
             for target, string, register, part in written_out(arcs, parts, owner):

@@ -108,18 +108,32 @@ def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 class Called(NamedTuple):
-    """Token sets of the sets of owners, by set.
+    """Token sets behind calls, each a number of a distinct (symbol, set).
 
     Attributes:
-      first: int64[S + 1], where those of each set begin.
-      target, string, register, leaf: int64[*]; the push string, the register of the target's frame, and which parts there are.
+      below: int64[C], the set that is called.
+      first, size: int64[S], where the token sets of each set begin in the next four, and how many it has.
+      target, register, leaf, rank: int64[*]; the register of the target's frame, which parts there are, and the number of the
+        push string among those of the set.
+      begin, string: int64[C], int64[*], where the push strings of each call begin, in the order of their numbers; and these.
     """
 
+    below: np.ndarray
     first: np.ndarray
+    size: np.ndarray
     target: np.ndarray
-    string: np.ndarray
     register: np.ndarray
     leaf: np.ndarray
+    rank: np.ndarray
+    begin: np.ndarray
+    string: np.ndarray
+
+    def of(self, call: np.ndarray) -> tuple[np.ndarray, ...]:
+        """(place in `call`, target, push string, register, leaf) of every token set behind some calls."""
+        below = self.below[call]
+        which, at = spread(self.first[below], self.size[below])
+        string = self.string[self.begin[call][which] + self.rank[at]]
+        return which, self.target[at], string, self.register[at], self.leaf[at]
 
 
 class Leaves(NamedTuple):
@@ -151,7 +165,7 @@ def leaves_of(sets: CallSets, parts: Parts, num_owners: int) -> Leaves:
 
 
 def called_sets(sets: CallSets, leaves: Leaves, strings: Strings, deadline: Deadline) -> tuple[Called, np.ndarray]:
-    """(the token sets behind every distinct (symbol, set) that nodes call, the number of those of each call of a node)."""
+    """(the token sets behind the distinct calls of nodes, the number of each call of a node)."""
     nodes = sets.nodes
     own = firsts(leaves.set, sets.size)
     first, size = np.zeros(sets.size, np.int64), np.zeros(sets.size, np.int64)
@@ -185,13 +199,19 @@ def called_sets(sets: CallSets, leaves: Leaves, strings: Strings, deadline: Dead
         columns = tuple(np.concatenate((column, added[order])) for column, added in zip(columns, more))
     calls = (sets.above < nodes).nonzero()[0]
     pairs, pair_of = numbered(sets.symbol[calls] * sets.size + sets.below[calls])
-    below = pairs % sets.size
-    which, at = spread(first[below], size[below])
+    symbol, below = np.divmod(pairs, sets.size)
+    target, string, register, leaf = columns
+    # The strings of a set grow once for every symbol that it is called with, however many of its token sets have them.
+    which, at = spread(first, size)
+    owner, most = np.empty_like(at), int(string.max(initial=0)) + 1
+    owner[at] = which
+    every, number = numbered(owner * most + string)
+    own = firsts(every // most, sets.size)
+    which, at = ranges(own[below], own[below + 1])
     deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
-    symbol = pairs[which] // sets.size
-    string = strings.below(symbol, symbol * 0, columns[1][at])
-    begin = np.append(0, size[below].cumsum())
-    return Called(begin, columns[0][at], strings.only(string), columns[2][at], columns[3][at]), pair_of
+    longer = strings.below(symbol[which], which * 0, every[at] % most)
+    begin = firsts(which, len(below))[:-1]
+    return Called(below, first, size, target, register, leaf, number - own[owner], begin, strings.only(longer)), pair_of
 
 
 def nested_ways(

@@ -70,7 +70,7 @@ class PushStrings:
 
 def _hashes(*columns: np.ndarray) -> np.ndarray:
     """uint64, of rows of numbers."""
-    return mixed(np.sum([mixed(column) * np.uint64(2 * i + 1) for i, column in enumerate(columns)], 0, np.uint64))
+    return mixed(np.stack([mixed(column) * np.uint64(2 * i + 1) for i, column in enumerate(columns)]).sum(0))
 
 
 class Strings:

@@ -439,7 +439,7 @@ class _Ways:
         calls, self._of_call = calls[order], of_call[order]
         self._above, self._register, self._leaf = sets.above[calls], sets.register[calls], np.arange(len(self.leaves.set))
         self._own, self._calls = firsts(self.leaves.set, sets.size)[: n + 1], firsts(self._above, n)
-        called = np.append(0, np.diff(self._called.first)[self._of_call].cumsum())
+        called = np.append(0, self._called.size[self._called.below[self._of_call]].cumsum())
         self.size = np.diff(self._own) + np.diff(called[self._calls])
         self.counts = bool(parts.count.any() or sets.register.any())
         self.strings = strings.all
@@ -451,15 +451,14 @@ class _Ways:
             slice(first[nodes.start], first[nodes.stop]) if isinstance(nodes, slice) else indices(first[nodes], first[nodes + 1])
             for first in (self._own, self._calls)
         )
-        of = self._of_call[calls]
-        call, at = ranges(called.first[of], called.first[of + 1])
+        call, *found = called.of(self._of_call[calls])
         leaf = self._leaf[own]
         none = np.zeros(len(leaf), np.int64)
         return _Rows(
             np.concatenate((leaves.set[own], self._above[calls][call])),
-            np.concatenate((leaves.target[own], called.target[at])),
-            np.concatenate((none, called.string[at])),
+            np.concatenate((leaves.target[own], found[0])),
+            np.concatenate((none, found[1])),
             np.concatenate((leaves.register[own], self._register[calls][call])),
-            np.concatenate((none, called.register[at])),
-            np.concatenate((leaf, called.leaf[at])),
+            np.concatenate((none, found[2])),
+            np.concatenate((leaf, found[3])),
         )
