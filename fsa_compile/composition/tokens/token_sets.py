@@ -6,13 +6,12 @@ import dataclasses
 
 import numpy as np
 
-from fsa_compile.arrays.integers import order_of
+from fsa_compile.arrays.integers import order_of, sorted_rows
 from fsa_compile.arrays.ranges import segment_sizes, segment_starts
 from fsa_compile.composition.tokens.class_walk import TokenSet
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 TOKEN_BITS = 22
-_PACKED_KEYS = 1 << (63 - TOKEN_BITS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,15 +59,8 @@ def parts_of(
     pair += target
     pair *= most
     pair += count
-    if (int(owner.max(initial=0)) + 1) * width * most < _PACKED_KEYS:
-        pair <<= TOKEN_BITS
-        pair |= token
-        pair.sort()
-        token = (pair & ((1 << TOKEN_BITS) - 1)).astype(np.int32)
-        pair >>= TOKEN_BITS
-    else:
-        order = np.lexsort((token, pair))
-        token, pair = token[order].astype(np.int32), pair[order]
+    pair, token = sorted_rows(pair, token)
+    token = token.astype(np.int32)
     begin = segment_starts(pair)
     narrow = Parts(
         owner=pair[begin] // (width * most),
@@ -107,12 +99,10 @@ def shared_parts(
       parts: (owner, target, set) int64[B] each; those of sets without tokens are none.
       which, token: int64[A], of every token of the sets.
     """
-    key = which << TOKEN_BITS | token
-    key.sort()
-    token = (key & ((1 << TOKEN_BITS) - 1)).astype(np.int32)
-    key >>= TOKEN_BITS
+    key, token = sorted_rows(which, token)
+    token = token.astype(np.int32)
     begin = segment_starts(key)
-    place = np.full(max(int(parts[2].max(initial=0)), int(which.max(initial=0))) + 1, -1)
+    place = np.full(max(int(parts[2].max(initial=0)), int(key.max(initial=0))) + 1, -1)
     place[key[begin]] = np.arange(len(begin))
     some = (place[parts[2]] >= 0).nonzero()[0]
     at, none = place[parts[2][some]], np.zeros(len(some), np.int64)
