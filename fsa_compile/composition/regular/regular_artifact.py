@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, numbered
+from fsa_compile.arrays.integers import distinct, numbered, sorted_rows
 from fsa_compile.arrays.ranges import indices, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -19,10 +19,6 @@ from fsa_compile.errors import UnspellableError
 from fsa_compile.limits import CompileLimits, Deadline, check_time
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
-_TOKEN_BITS = 22
-_TOKEN_MASK = (1 << _TOKEN_BITS) - 1
-_PACKED_PAIRS = 1 << (63 - _TOKEN_BITS)
-"""Up to this many pairs of states, a pair and a token are sorted as one 64-bit number."""
 _FEW_ARCS = 1000
 
 
@@ -35,18 +31,9 @@ class _Segments(NamedTuple):
     hash: np.ndarray
 
 
-def _by_pair(
-    pair: np.ndarray, token: np.ndarray, num_pairs: int, tables: VocabularyTables
-) -> tuple[np.ndarray, _Segments]:
+def _by_pair(pair: np.ndarray, token: np.ndarray, tables: VocabularyTables) -> tuple[np.ndarray, _Segments]:
     """Single tokens by pair of states: all of them sorted, and the segment of each pair."""
-    if num_pairs <= _PACKED_PAIRS:
-        key = (pair << _TOKEN_BITS) | token
-        key.sort()
-        token = key & _TOKEN_MASK
-        pair = key >> _TOKEN_BITS
-    else:
-        order = np.lexsort((token, pair))
-        token, pair = token[order], pair[order]
+    pair, token = sorted_rows(pair, token)
     begin = segment_starts(pair)
     size = segment_sizes(begin, len(pair))
     hashes = np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64)
@@ -58,7 +45,7 @@ class _Groups:
 
     def __init__(self, arcs: TokenArcs, tables: VocabularyTables, num_states: int, pool: RowPool) -> None:
         s = num_states
-        self.token, found = _by_pair(arcs.state * s + arcs.target, arcs.token, s * s, tables)
+        self.token, found = _by_pair(arcs.state * s + arcs.target, arcs.token, tables)
         if arcs.lists is not None:
             found = self._with_lists(arcs, arcs.lists, tables, s, found)
         row = np.zeros(len(found.pair), np.int64)
@@ -82,7 +69,7 @@ class _Groups:
         if several.any():
             listed, at = spread(lists.begin[several], lists.size[several])
             pair = np.concatenate((arcs.state * s + arcs.target, of_list[several][listed]))
-            self.token, found = _by_pair(pair, np.concatenate((arcs.token, lists.token[at])), s * s, tables)
+            self.token, found = _by_pair(pair, np.concatenate((arcs.token, lists.token[at])), tables)
         alone = (~several).nonzero()[0]
         pair = np.concatenate((found.pair, of_list[alone]))
         order = pair.argsort(kind="stable")
