@@ -6,12 +6,12 @@ import numpy as np
 
 from fsa_compile.artifact.guards import Guard, Guards
 from fsa_compile.automata.pushdown import ByteMachine
+from fsa_compile.composition.pushdown.call_sets import PushStrings
 from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guard_costs import SetCosts
 from fsa_compile.composition.pushdown.guarded_groups import required_next
 from fsa_compile.composition.pushdown.guarded_pops import PopClasses
 from fsa_compile.composition.pushdown.nodes import Nodes
-from fsa_compile.composition.pushdown.push_strings import PushStrings
 from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets
 
 

@@ -16,7 +16,7 @@ from fsa_compile.arrays.ranges import spread
 from fsa_compile.artifact.guards import IMPOSSIBLE, Guard, Guards, KeySets, composed
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
-from fsa_compile.composition.pushdown.push_strings import PushStrings
+from fsa_compile.composition.pushdown.call_sets import PushStrings
 from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets
 
 

@@ -13,9 +13,8 @@ from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered
 from fsa_compile.arrays.ranges import blocks, indices, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
-from fsa_compile.composition.pushdown.call_sets import CallSets, Leaves, call_sets, called_sets, leaves_of
+from fsa_compile.composition.pushdown.call_sets import CallSets, Leaves, PushStrings, Strings, call_sets, called_sets, leaves_of
 from fsa_compile.composition.pushdown.default_transitions import Derived
-from fsa_compile.composition.pushdown.push_strings import PushStrings, Strings
 from fsa_compile.composition.tokens.token_sets import TOKEN_BITS, Parts, joined_parts, parts_of
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
