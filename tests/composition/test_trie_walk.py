@@ -19,10 +19,9 @@ from oracles.toy import every_byte, few_bytes
 import fsa_compile
 from fsa_compile import detokenize
 from fsa_compile.artifact import CompiledConstraint
-from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNREACHABLE
+from fsa_compile.artifact.arrays import ARC_BURST, UNREACHABLE
 from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.composition.compose import compose
-from fsa_compile.composition.regular import regular_artifact as assemble
 from fsa_compile.composition.regular.trie_walk import join
 from fsa_compile.composition.tokens import class_walk as entry_walk
 from fsa_compile.limits import Deadline
@@ -379,13 +378,3 @@ def test_limits_are_named() -> None:
         fsa_compile.compile_regex(r"(\w+ )*[^a]*x?[a-z0-9]*", vocabulary, limits=limits)
     with pytest.raises(fsa_compile.LimitError, match="max_seconds"):
         fsa_compile.compile_regex("a{0,3000}", vocabulary, limits=fsa_compile.CompileLimits(max_seconds=0.0))
-
-
-@pytest.mark.parametrize("pattern", ["", "a|ab|b{2,9}", r"\w*a?", '"[^"]*"'])
-def test_automata_too_large_for_packed_sorting_give_the_same_arrays(pattern: str, monkeypatch) -> None:
-    vocabulary = TOY_VOCABULARIES["every byte"]
-    packed = fsa_compile.compile_regex(pattern, vocabulary)
-    monkeypatch.setattr(assemble, "_PACKED_PAIRS", 0)
-    other = fsa_compile.compile_regex(pattern, vocabulary)
-    for name in ARRAYS:
-        np.testing.assert_array_equal(getattr(packed, name), getattr(other, name))
