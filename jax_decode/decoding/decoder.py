@@ -138,19 +138,24 @@ def projection_of(decoder: Any) -> Projection | None:
       DecodeError: while tracing, where what it says is no projection to its vocabulary.
     """
     found = getattr(decoder, "projection", None)
-    if found is None or _defining(decoder, "states") is not _defining(decoder, "apply"):
+    if found is None or not _tells_states(decoder):
         return None
     embedding, cap = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
     shape: tuple[int, ...] = tuple(getattr(embedding, "shape", ()))
-    if not isinstance(found, tuple) or len(shape) != 2 or shape[0] != decoder.vocab_size:
-        given = f"has an embedding of shape {shape}" if shape else f"is {type(found).__name__}"
+    is_floating = bool(shape) and jnp.issubdtype(embedding.dtype, jnp.floating)
+    if not isinstance(found, tuple) or len(shape) != 2 or shape[0] != decoder.vocab_size or not is_floating:
+        given = f"has an embedding {embedding.dtype}{list(shape)}" if shape else f"is {type(found).__name__}"
         what = f"the decoder's projection {given}; its vocab_size is {decoder.vocab_size:,}"
-        raise DecodeError(what, fix="Give (output embedding [vocab_size, D], soft cap or None), or leave `projection` out.")
+        raise DecodeError(what, fix="Give (output embedding float[vocab_size, D], soft cap or None), or leave `projection` out.")
     return Projection(embedding, cap)
 
 
-def _defining(decoder: Any, name: str) -> type | None:
-    return next((one for one in type(decoder).__mro__ if name in vars(one)), None)
+def _tells_states(decoder: Any) -> bool:
+    """Whether its class has `states` that belong to its `apply`: one that is defined later makes other logits."""
+    for one in type(decoder).__mro__:
+        if "states" in vars(one) or "apply" in vars(one):
+            return "states" in vars(one)
+    return False
 
 
 @named_fields

@@ -146,8 +146,8 @@ def applied(decoder: Any, projection: Projection | None, *block: Any, last_only:
     else:
         found, cache = decoder.states(*block, last_only=last_only)
         width = projection.embedding.shape[1]
-        if found.ndim != 3 or found.shape[-1] != width:
-            what = f"the decoder returned states {found.shape}; its projection takes {width:,} numbers"
+        if found.ndim != 3 or found.shape[-1] != width or not jnp.issubdtype(found.dtype, jnp.floating):
+            what = f"the decoder returned states {found.dtype}{list(found.shape)}; its projection takes {width:,} numbers"
             raise DecodeError(what, fix="Return the last hidden states, float[B, L, D], behind their norm.")
     return found, cache
 

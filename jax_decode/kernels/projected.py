@@ -26,9 +26,9 @@ from jax_decode.kernels.gather import read
 from jax_decode.kernels.one_pass import Read, Tree, over_block, specs_of
 from jax_decode.kernels.row_layout import LANES
 
-_MOST_ROWS = 128
-_BYTES = 4 << 20
-"""Of a block's logits, and of two blocks of the embedding, in a core's memory."""
+_LEAST_ROWS, _MOST_ROWS = 16, 128
+_BYTES, _MOST_BYTES = 4 << 20, 12 << 20
+"""In a core's memory: of a block's logits, of two blocks of the embedding, of two of the hidden states; and of all together."""
 
 
 @jax.tree_util.register_dataclass
@@ -63,12 +63,17 @@ class Projected:
     hidden: jax.Array
     projection: Projection
 
-    def __post_init__(self) -> None:
-        hidden, table = self.hidden, getattr(self.projection, "embedding", self.hidden)
-        if not all(hasattr(x, "shape") and hasattr(x, "dtype") for x in (hidden, table)):
-            return  # a tree of something else, as JAX makes them
-        if len(hidden.shape) != 2 or len(table.shape) != 2 or hidden.shape[1] != table.shape[1]:
-            what = f"hidden states {tuple(hidden.shape)} do not go with an embedding {tuple(table.shape)}"
+    def check(self, where: str) -> None:
+        """Raises `DecodeError` unless hidden states and embedding are those of logits [B, V']. JAX makes others of them, too."""
+        if not isinstance(self.projection, Projection):
+            what = f"{where}: the projection is a {type(self.projection).__name__}"
+            raise DecodeError(what, fix="Pass Projected(hidden, Projection(embedding)).")
+        kinds = [getattr(x, "dtype", None) for x in (self.hidden, self.projection.embedding)]
+        if not all(kind is not None and jnp.issubdtype(kind, jnp.floating) for kind in kinds):
+            raise DecodeError(f"{where}: hidden states and embedding are not both floating numbers", fix="Pass arrays of them.")
+        hidden, table = self.hidden.shape, self.projection.embedding.shape
+        if len(hidden) != 2 or len(table) != 2 or hidden[1] != table[1]:
+            what = f"{where}: hidden states {tuple(hidden)} do not go with an embedding {tuple(table)}"
             raise DecodeError(what, fix="Pass float[B, D], those of one position per row, and float[V, D].")
 
     @property
@@ -165,6 +170,16 @@ def folded_projected(
 def block_of_table(batch: int, table: Any, num_words: int) -> tuple[int, int]:
     """Rows and columns of a block: a core's memory holds all planes of these, and a step reads one of them from the table."""
     height, (width, depth) = min(batch, _MOST_ROWS), table.shape
+    while height > _LEAST_ROWS and 2 * height * depth * table.dtype.itemsize > _BYTES:
+        height = max(_LEAST_ROWS, 1 << (height - 1).bit_length() - 1)
     most = min(_BYTES // (-(-width // num_words) * height * 4), _BYTES // (2 * depth * table.dtype.itemsize)) // LANES
     lanes = num_words // LANES
     return height, LANES * max(n for n in range(1, max(min(most, lanes), 1) + 1) if lanes % n == 0)
+
+
+def fits_inside(projected: Projected, num_words: int) -> bool:
+    """Whether the kernel has room for the model's sizes in a core's memory."""
+    table = projected.projection.embedding
+    height, block = block_of_table(len(projected), table, num_words)
+    tile = -(-table.shape[0] // num_words) * height * block * 4
+    return tile + 2 * (height + block) * table.shape[1] * table.dtype.itemsize <= _MOST_BYTES

@@ -26,8 +26,9 @@ _MOST = 192
 _TOGETHER = 128
 """Columns that are worked on together, of whichever rows they are."""
 _WORD = 32
-_ORDINARY = 80.0
-"""Logits up to this have exponentials; those of `summary.in_memory` are relative to nothing then, and these here are the same."""
+_ORDINARY = (-46.0, 80.0)
+"""Where the best logit lies between these, exponentials are relative to nothing, as `summary.in_memory` has them, so that draws
+are the same; below, those of other logits that are kept might vanish."""
 
 
 class Few(NamedTuple):
@@ -110,7 +111,7 @@ def _drawn(few: Few, allowed: Allowed, rows: Rows, top: jax.Array) -> tuple[jax.
     assert noise is not None
     batch, width = logits.shape
     best = finite(top.max(1))
-    base = best if rows.inverse is not None else jnp.where(jnp.abs(best) < _ORDINARY, 0.0, best)
+    base = best if rows.inverse is not None else jnp.where((best > _ORDINARY[0]) & (best < _ORDINARY[1]), 0.0, best)
     key, threshold = cast(jax.Array, noise.key), rows.threshold
     plane = jnp.arange(min(-(-width // columns), 32), dtype=jnp.int32)[:, None]
 

@@ -23,7 +23,7 @@ from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.noise import gumbel
 from jax_decode.kernels.planes import NEVER, allowed_logits, clean, drawable, log_add, log_sum, planes
-from jax_decode.kernels.projected import Projected
+from jax_decode.kernels.projected import Projected, fits_inside
 from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.vocabulary_shards import Part, column_masses, on_shards
 from jax_decode.sampling.by_tops import cut_and_chosen
@@ -74,6 +74,8 @@ def sample(
     check_tables(tables, "sample", optional=True)
     if tables is not None:
         check_state(tables, state, "sample")
+    if isinstance(logits, Projected):
+        logits.check("sample")
     check_logits(logits, tables, state, "sample")
     check_key_words(key, logits.shape[0], "sample")
     check_step(step, logits.shape[0], "sample")
@@ -90,8 +92,8 @@ def as_read(sampler: Sampler, logits: jax.Array | Projected, columns: Columns) -
     if not isinstance(logits, Projected):
         return logits
     inside = isinstance(sampler, (Greedy, Categorical)) and columns.shards is None and logits.size >= SMALL
-    same = logits.hidden.dtype == logits.projection.embedding.dtype
-    return logits if inside and same and one_pass.wanted("tpu") else logits.logits
+    fits = logits.hidden.dtype == logits.projection.embedding.dtype and fits_inside(logits, columns.num_words)
+    return logits if inside and fits and one_pass.wanted("tpu") else logits.logits
 
 
 def among(logits: jax.Array | Projected, parts: MaskParts | None, columns: Columns) -> Allowed:

@@ -86,13 +86,36 @@ def test_a_class_with_an_apply_of_its_own_is_asked_for_logits():
     assert np.asarray(written.tokens).ravel().tolist() == [5] * 4
 
 
+class Later(Another):
+    """One that tells states of its own, without an `apply` beside them."""
+
+    def states(self, *arguments, **options):
+        return super().states(*arguments, **options)
+
+
+@dataclasses.dataclass
+class Fields:
+    """A decoder whose methods and parameters are fields, one of which has the name of something else."""
+
+    apply: object
+    init_cache: object
+    projection: jax.Array
+    vocab_size: int = 24
+
+
+def test_a_projection_counts_only_beside_states_that_belong_to_it():
+    model = gemma()
+    assert projection_of(Later(model.params, model.config)) is not None
+    assert projection_of(Fields(model.apply, model.init_cache, jnp.zeros((3, 3)))) is None
+
+
 def test_what_does_not_go_together_is_refused():
     model = gemma()
     short = jax_decode.FunctionDecoder(Gemma.states, model, model.init_cache, 25, projection_fn=lambda model: model.projection)
     with pytest.raises(DecodeError, match="its vocab_size is 25"):
         jax_decode.generate(short, [[1]], max_new_tokens=2)
     none = jax_decode.FunctionDecoder(Gemma.states, model, model.init_cache, 24, projection_fn=lambda model: model.projection[0])
-    with pytest.raises(DecodeError, match=r"projection has an embedding of shape \(24, 16\)"):
+    with pytest.raises(DecodeError, match=r"projection has an embedding float32\[24, 16\]"):
         jax_decode.generate(none, [[1]], max_new_tokens=2)
     wide = jax_decode.FunctionDecoder(Gemma.apply, model, model.init_cache, 24, projection_fn=lambda model: model.projection)
     with pytest.raises(DecodeError, match="its projection takes"):

@@ -9,7 +9,7 @@ import jax_decode
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.columns import Columns
 from jax_decode.kernels.noise import key_words
-from jax_decode.kernels.projected import Projected, Projection
+from jax_decode.kernels.projected import Projected, Projection, fits_inside
 from jax_decode.kernels.row_layout import pack_planes, words_for
 from jax_decode.sampling import sampling
 from jax_decode.sampling.choices import inverse_of
@@ -59,8 +59,27 @@ def test_the_kernel_chooses_as_among_logits(shape, masked, with_raw, sampler):
 
 
 def test_shapes_that_do_not_go_together_are_refused():
-    with pytest.raises(DecodeError, match=r"hidden states \(2, 8\) do not go with an embedding \(16, 4\)"):
-        Projected(jnp.zeros((2, 8)), Projection(jnp.zeros((16, 4))))
+    keys, step = key_words(jax.random.split(jax.random.key(0), 2)), jnp.zeros(2, jnp.uint32)
+    table = Projection(jnp.zeros((16, 4)))
+    for hidden, projection, text in (
+        (jnp.zeros((2, 8)), table, r"hidden states \(2, 8\) do not go with an embedding \(16, 4\)"),
+        (jnp.zeros((2, 1, 4)), table, r"hidden states \(2, 1, 4\)"),
+        (jnp.zeros((2, 4), jnp.int8), table, "not both floating"),
+        (jnp.zeros((2, 4)), jnp.zeros((16, 4)), r"Pass Projected\(hidden, Projection"),
+    ):
+        with pytest.raises(DecodeError, match=text):
+            jax_decode.sample(jax_decode.Greedy(), Projected(hidden, projection), keys, step)
+    several = jax.tree.map(lambda x: jnp.stack([x, x]), Projected(jnp.zeros((2, 4)), table))
+    assert several.hidden.shape == (2, 2, 4)
     for cap in (0, -1.0, float("nan"), jnp.float32(3), "30"):
         with pytest.raises(DecodeError, match="is no positive number"):
             Projection(jnp.zeros((16, 4)), cap)
+
+
+@pytest.mark.parametrize(("batch", "width", "depth", "dtype", "fits"), [
+    (64, 262_144, 5376, jnp.bfloat16, True), (256, 128_256, 4096, jnp.bfloat16, True), (8, 32_000, 8192, jnp.float32, True),
+    (128, 128_256, 8192, jnp.float32, False), (128, 128_256, 8192, jnp.bfloat16, True), (128, 128_256, 16_384, jnp.bfloat16, False),
+])  # fmt: skip
+def test_models_that_a_core_has_no_room_for_write_their_logits(batch, width, depth, dtype, fits):
+    shape = jax.ShapeDtypeStruct
+    assert fits_inside(Projected(shape((batch, depth), dtype), Projection(shape((width, depth), dtype))), words_for(width)) == fits
