@@ -219,7 +219,7 @@ def test_few_columns_are_those_that_reach_the_threshold(seed):
     np.testing.assert_array_equal(pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))], np.stack([rows, found], 1))
 
 
-@pytest.mark.sampled(2, every=("sampler", "masked", "inverse"))
+@pytest.mark.sampled(3, every=("sampler", "masked", "inverse"))
 @pytest.mark.parametrize("sampler", [MinP(np.float32(0.05), None), TopK(50, None)], ids=["min-p", "top-k"])
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("inverse", [None, 1.4, "rows"])
