@@ -21,6 +21,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from fsa_compile.errors import named_fields
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.gather import read
 from jax_decode.kernels.one_pass import Read, Tree, over_block, specs_of
@@ -31,6 +32,7 @@ _BYTES, _MOST_BYTES = 4 << 20, 12 << 20
 """In a core's memory: of a block's logits, of two blocks of the embedding, of two of the hidden states; and of all together."""
 
 
+@named_fields
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Projection:
@@ -50,6 +52,7 @@ class Projection:
             raise DecodeError(f"soft_cap={cap!r:.60} is no positive number", fix="Pass the model's own, or None.")
 
 
+@named_fields
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Projected:
