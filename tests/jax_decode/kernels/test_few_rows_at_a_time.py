@@ -252,13 +252,13 @@ def test_draws_among_few_columns_are_those_among_all(sampler, masked, inverse):
 
 def test_tokens_that_are_kept_are_drawn_however_low_the_best_logit_is():
     """49 tokens 7.6 below the best one have 2.4 % of the mass."""
-    rows, place = 256, np.arange(4096)
+    rows, place = 256, np.arange(WIDTH)
     below = np.select([place == 77, (place >= 1000) & (place < 1049)], [0, 7.6], 40).astype(np.float32)
 
     @jax.jit
     def drawn(best, step):
         key = jnp.stack([jnp.arange(rows, dtype=jnp.uint32), jnp.full(rows, 5, jnp.uint32)], 1)
-        allowed = among(jnp.broadcast_to(best - below, (rows, 4096)), None, Columns(words_for(4096)))
+        allowed = among(jnp.broadcast_to(best - below, (rows, WIDTH)), None, Columns(words_for(WIDTH)))
         return choose(TopK(50, None), allowed, key, jnp.full(rows, step, jnp.uint32)).token
 
     for best in (-50.0, -79.9, -300.0, 79.0, 200.0):
