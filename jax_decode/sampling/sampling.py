@@ -76,9 +76,13 @@ def sample(
         check_state(tables, state, "sample")
     if isinstance(logits, Projected):
         logits.check("sample")
-    check_logits(logits, tables, state, "sample")
+        check_logits(jax.ShapeDtypeStruct(logits.shape, logits.dtype), tables, state, "sample")
+    else:
+        check_logits(logits, tables, state, "sample")
     check_key_words(key, logits.shape[0], "sample")
     check_step(step, logits.shape[0], "sample")
+    if step.ndim != 1:
+        step = jnp.broadcast_to(step.reshape(-1), logits.shape[:1])
     with_raw = checked_flag(with_raw, "with_raw")
     if tables is None or state is None:
         parts, columns = None, Columns(words_for(logits.shape[1]))

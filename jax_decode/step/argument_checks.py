@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_decode.errors import DecodeError, is_whole, shown
+from jax_decode.kernels.projected import Projected
 from jax_decode.tables.tables import ConstraintTables
 
 _STATE_FIELDS = ("node", "stop_ids", "remaining", "status")
@@ -84,6 +85,8 @@ def check_tokens(tokens: Any, state: Any, where: str) -> None:
 
 def check_logits(logits: Any, tables: ConstraintTables | None, state: Any, where: str) -> None:
     """Raises `DecodeError` unless logits are float[B, V'] with V' at least the vocabulary's size."""
+    if isinstance(logits, Projected):
+        raise DecodeError(f"{where}: the logits are projected, and not written", fix="Pass their own: projected.logits.")
     if not hasattr(logits, "shape") or not jnp.issubdtype(logits.dtype, jnp.floating):
         raise DecodeError(f"{where}: the logits are {kind_of(logits)}, not floating numbers in an array", fix="Pass float[B, V].")
     shape = tuple(logits.shape)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fsa_compile
 import jax_decode
 from jax_decode.errors import DecodeError
 from jax_decode.kernels.columns import Columns
@@ -69,6 +70,11 @@ def test_shapes_that_do_not_go_together_are_refused():
     ):
         with pytest.raises(DecodeError, match=text):
             jax_decode.sample(jax_decode.Greedy(), Projected(hidden, projection), keys, step)
+    vocabulary = fsa_compile.Vocabulary.from_tokens([b"", b"a"], stop_ids=[0])
+    tables = jax_decode.to_device(fsa_compile.compile_regex("a+", vocabulary))
+    state = jax_decode.init_state(tables, jnp.zeros(2, jnp.int32))
+    with pytest.raises(DecodeError, match=r"mask_logits: the logits are projected"):
+        jax_decode.mask_logits(tables, state, Projected(jnp.zeros((2, 4)), table))
     several = jax.tree.map(lambda x: jnp.stack([x, x]), Projected(jnp.zeros((2, 4)), table))
     assert several.hidden.shape == (2, 2, 4)
     for cap in (0, -1.0, float("nan"), jnp.float32(3), "30"):

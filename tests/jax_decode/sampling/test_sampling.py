@@ -320,3 +320,10 @@ def test_the_temperature_one_is_known_while_a_loop_of_ones_own_is_traced():
     ]
     assert len(set(programs[:4])) == 1
     assert len(programs[4]) > len(programs[0])
+
+
+def test_one_step_for_all_rows():
+    logits = jax.random.normal(jax.random.key(0), (4, 20_000)) * 3
+    keys = key_words(jax.random.split(jax.random.key(1), 4))
+    drawn = [np.asarray(sample(Categorical(), logits, keys, step).token) for step in (jnp.uint32(3), jnp.full(4, 3, jnp.uint32))]
+    np.testing.assert_array_equal(*drawn)
