@@ -189,13 +189,14 @@ def _run(
         drafting, bridging = c.phase < 0, (c.phase >= 0) & (c.phase < len(bridge))
         taking = c.state.running & ~bridging
         choice = sample(sampler, c.logits, keys, jnp.full(len(keys), c.step, jnp.uint32), tables, c.state)
-        after = advance(tables, c.state, checked(choice.token, c.logits))
+        choice = choice._replace(token=checked(choice.token, c.logits))
+        after = advance(tables, c.state, choice.token)
         over = drafting & ~after.running
         stopped = over & (after.status == Status.FINISHED)
         state = _either(over, answering, _either(bridging, c.state, after))
         forced = jnp.pad(bridge, (0, 1))[jnp.clip(c.phase, 0, len(bridge))]
         token = jnp.where(bridging, forced, jnp.maximum(choice.token, 0))
-        feeds = bridging | (taking & ~stopped)
+        feeds = bridging | (taking & (choice.token >= 0) & ~stopped)
         logits, cache = decoder.apply(token[:, None], c.cache, feeds.astype(jnp.int32))
         return _Carry(
             cache=cache,

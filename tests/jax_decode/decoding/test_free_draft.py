@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -63,6 +66,44 @@ def test_samples_are_independent_and_in_the_language():
     )  # fmt: skip
     for mine, theirs in zip(out.answers.raw_logprobs, scores.raw_logprobs):
         np.testing.assert_allclose(mine, theirs, atol=1e-4)
+
+
+def two_calls(decoder, tables, options):
+    """Drafts and answers as (tokens, stop token, status) of every row, by `generate` called once for each, greedily."""
+    stops = sorted({*ENDS, *CONSTRAINTS[0].stop_ids})
+    drafts = rows_of(jax_decode.generate(decoder, PROMPTS, max_new_tokens=2, stop_ids=stops))
+    prompts = [[*prompt, *draft[0], *BRIDGE] for prompt, draft in zip(PROMPTS, drafts)]
+    return drafts, rows_of(jax_decode.generate(decoder, prompts, tables, max_new_tokens=5, **options))
+
+
+def rows_of(out):
+    return list(zip([tokens.tolist() for tokens in out.tokens], out.stop_token, out.status))
+
+
+def test_random_models_some_of_whose_logits_are_no_numbers(tally):
+    """A row ends where all that it may take is NaN, without a token that nobody chose; such drafts are answered all the same."""
+    ended = collections.Counter()
+    for rng in tally.cases(12, least=100):
+        seed = rng.randrange(1 << 20)
+        constraints = [hand_made.random_constraint(seed + i, SIZE, num_nodes=6) for i in range(2)]
+        tables = jax_decode.to_device(constraints, profile=TABLES.profile)
+        model, options = block_toy(SIZE, seed=seed), {"constraint": [0, 1, 1, 0]}
+        if any(c.shortest_completion > 5 for c in constraints):
+            continue
+        odd = np.random.default_rng(seed).random(SIZE) < rng.choice([0, 0.15, 0.4])
+        table = model.params["table"].at[0, odd].set(np.nan)  # behind some last tokens all logits
+        if rng.random() < 0.3:
+            table = table.at[1, :, ::2].set(np.nan)  # and from the second token on every other one
+        model = dataclasses.replace(model, params=model.params | {"table": table})
+        out = jax_decode.draft_then_constrain(
+            model, PROMPTS, tables, max_draft_tokens=2, max_new_tokens=5, bridge=BRIDGE, draft_stop_ids=ENDS, **options
+        )
+        found = rows_of(out.drafts), rows_of(out.answers)
+        assert found == two_calls(model, tables, options)
+        ended.update(status for rows in found for *_, status in rows)
+        tally["made"] += 1
+        tally["checks"] += SIZE * sum(len(tokens) + 1 for rows in found for tokens, *_ in rows)
+    assert min(ended[Status.NOT_A_NUMBER], ended[Status.ACCEPTED]) > 5
 
 
 def test_stacks(exhaustive):
