@@ -39,7 +39,8 @@ class Drafted:
     """Rows as in `Generation`, one of each for every row.
 
     Attributes:
-      drafts: what was written freely; `FINISHED` where a stop token ended it, `TRUNCATED` where the limit did.
+      drafts: what was written freely; `FINISHED` where a stop token ended it, `TRUNCATED` where the limit did, `NOT_A_NUMBER`
+        where the model gave NaN. All of them are answered.
       answers: what was written after it inside the constraint. Log-probabilities are those given prompt, draft and bridge.
     """
 
@@ -78,7 +79,7 @@ def draft_then_constrain(
         of the constraints end drafts too.
 
     Returns:
-      Drafts and answers. A draft's first tokens are those that `generate` writes without tables from the same key.
+      Drafts and answers. A draft is what `generate` writes from the same key in a row of these tables without a constraint.
 
     Raises:
       DecodeError: an argument is wrong; says which, where, and what to do.

@@ -18,9 +18,11 @@ from jax_decode import Categorical, DecodeError, Greedy, Status
 SIZE = 12
 CONSTRAINTS = [hand_made.random_constraint(i, SIZE, num_nodes=6) for i in (3, 12)]
 TABLES = jax_decode.to_device(CONSTRAINTS)
-DECODER = block_toy(SIZE, seed=2)
+WIDTH = SIZE + 4
+"""Logits of the models: the last ones belong to no token, and drafts have none of them either."""
+DECODER = block_toy(WIDTH, seed=2)
 PROMPTS = [[1, 2], [3, 4, 5], [1], [7, 2, 2]]
-BRIDGE, ENDS = [5, 6, 7], [9]
+BRIDGE, ENDS, FREE = [5, 6, 7], [9], [None] * 4
 
 
 def run(sampler=Greedy(), prompts=PROMPTS, **options):  # noqa: B008
@@ -35,7 +37,7 @@ def test_draft_and_answer_are_those_of_two_calls(bridge):
     out = run(bridge=bridge)
     assert {Status.FINISHED, Status.TRUNCATED} == set(out.drafts.status)
     stops = sorted({*ENDS, *CONSTRAINTS[0].stop_ids})
-    drafts = jax_decode.generate(DECODER, PROMPTS, max_new_tokens=2, stop_ids=stops)
+    drafts = jax_decode.generate(DECODER, PROMPTS, TABLES, constraint=FREE, max_new_tokens=2, stop_ids=stops)
     np.testing.assert_array_equal(out.drafts.padded, drafts.padded)
     assert out.drafts.stop_token == drafts.stop_token
     prompts = [[*p, *d.tolist(), *bridge] for p, d in zip(PROMPTS, drafts.tokens)]
@@ -51,8 +53,8 @@ def test_samples_are_independent_and_in_the_language():
     out = run(Categorical(1.5), num_samples=50)
     assert set(out.answers.status) == {Status.ACCEPTED}
     drafts = jax_decode.generate(
-        DECODER, PROMPTS, max_new_tokens=2, stop_ids=sorted({*ENDS, *CONSTRAINTS[0].stop_ids}), key=jax.random.key(3),
-        sampler=Categorical(1.5), num_samples=50,
+        DECODER, PROMPTS, TABLES, constraint=FREE, max_new_tokens=2, stop_ids=sorted({*ENDS, *CONSTRAINTS[0].stop_ids}),
+        key=jax.random.key(3), sampler=Categorical(1.5), num_samples=50,
     )  # fmt: skip
     assert [t.tolist() for t in out.drafts.tokens] == [t.tolist() for t in drafts.tokens]
     for row, tokens in enumerate(out.answers.tokens):
@@ -71,7 +73,7 @@ def test_samples_are_independent_and_in_the_language():
 def two_calls(decoder, tables, options):
     """Drafts and answers as (tokens, stop token, status) of every row, by `generate` called once for each, greedily."""
     stops = sorted({*ENDS, *CONSTRAINTS[0].stop_ids})
-    drafts = rows_of(jax_decode.generate(decoder, PROMPTS, max_new_tokens=2, stop_ids=stops))
+    drafts = rows_of(jax_decode.generate(decoder, PROMPTS, tables, constraint=FREE, max_new_tokens=2, stop_ids=stops))
     prompts = [[*prompt, *draft[0], *BRIDGE] for prompt, draft in zip(PROMPTS, drafts)]
     return drafts, rows_of(jax_decode.generate(decoder, prompts, tables, max_new_tokens=5, **options))
 
@@ -87,10 +89,10 @@ def test_random_models_some_of_whose_logits_are_no_numbers(tally):
         seed = rng.randrange(1 << 20)
         constraints = [hand_made.random_constraint(seed + i, SIZE, num_nodes=6) for i in range(2)]
         tables = jax_decode.to_device(constraints, profile=TABLES.profile)
-        model, options = block_toy(SIZE, seed=seed), {"constraint": [0, 1, 1, 0]}
+        model, options = block_toy(WIDTH, seed=seed), {"constraint": [0, 1, 1, 0]}
         if any(c.shortest_completion > 5 for c in constraints):
             continue
-        odd = np.random.default_rng(seed).random(SIZE) < rng.choice([0, 0.15, 0.4])
+        odd = np.random.default_rng(seed).random(WIDTH) < rng.choice([0, 0.15, 0.4])
         table = model.params["table"].at[0, odd].set(np.nan)  # behind some last tokens all logits
         if rng.random() < 0.3:
             table = table.at[1, :, ::2].set(np.nan)  # and from the second token on every other one
