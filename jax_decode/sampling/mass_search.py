@@ -1,4 +1,4 @@
-"""A search for two numbers that the border of a probability mass lies between, with few tokens between them.
+"""A search for a number that few tokens of a probability mass lie below, down to the border of what is wanted of it.
 
 Places to look at are integers in the order of floats: of logits, or of their exponentials.
 """
@@ -16,18 +16,23 @@ from jax_decode.kernels.planes import LOWEST, NEVER, from_order, to_order
 from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.vocabulary_shards import Part
 
-FEW = 64
-"""Tokens between two thresholds that are sorted."""
+FEW = 32
+"""Tokens from the border up to a threshold above it that are sorted."""
 TILES = 8
 """Pieces that a sum is added up in."""
 _FAR = -1e30
 _TURNS, _GUESSES = 8, 24
 """Guesses before all others go half way, and before every second one goes to the next token below: where many are equal."""
-_HALVES = 4
-"""Turns that go half way at first where nothing is known of the border."""
+_ROUGHLY, _HALVES = 6, 4
+"""Looks at a sample, and how many of them go half way at first, where nothing is known of the border."""
 _BESIDE = 1 / 64
+"""Of the way between two thresholds: how far beside the guess a sample is looked at, so that both come near."""
+_AIM, _MOST_BESIDE = 0.7, 1 / 4
+"""How many of `FEW` tokens above the guess is looked, and the most of the way between two thresholds."""
 _SUM_ERROR = 4e-6
 """Relative error of a sum of exponentials, generously."""
+_ROUNDING = 2e-7
+"""Relative error of one sum of two numbers, generously."""
 
 Over: TypeAlias = Callable[..., jax.Array]
 
@@ -279,67 +284,103 @@ class Found(NamedTuple):
     wanted: jax.Array
 
 
-def search(tokens: Tokens, total: jax.Array, p: jax.Array, done: jax.Array, guesses: list[jax.Array]) -> Found:
-    """Two thresholds with at most `FEW` tokens between them, or tokens of one place alone.
+class Guesses(NamedTuple):
+    """Places to look for a border at, int32[B] each: `least` is not above it, it probably lies between the two `near`, if given,
+    and is hardly ever beyond the two `wide`."""
+
+    least: jax.Array
+    near: tuple[jax.Array, ...] = ()
+    wide: tuple[jax.Array, ...] = ()
+
+
+def search(tokens: Tokens, total: jax.Array, p: jax.Array, done: jax.Array, guesses: Guesses) -> Found:
+    """A threshold below which there are at most `FEW` tokens down to the border, or tokens of one place alone.
+
+    It is looked for at the guesses, then by regula falsi, a little above what that says: half of those tokens or so. Ties are met
+    by going from token to token.
 
     Args:
       tokens: all; total: their mass, [B].
       p: probability wanted.
       done: rows that need no search, bool[B].
-      guesses: places. The first is not above the border, and looked at where no other is below it.
+      guesses: of these, `least` is looked at where no other is below the border.
     """
     wanted = p * total
-    border = narrowed(tokens, start(*tokens.ends(), total, wanted), guesses, wanted, done)
-    return Found(border.low, border.high, border.above, wanted)
+    border = start(*tokens.ends(), total, wanted)
+    for guess in guesses.near:
+        place = jnp.clip(guess, border.low + 1, border.high - 1)
+        border = border.told(place, tokens.mass(place, border.high), wanted)
+
+    def settled(border: Border) -> jax.Array:
+        """Rows in which few tokens are missing, or few left: each has at least the mass of one at `low`."""
+        missing = jnp.minimum(wanted - border.above + _ROUNDING * wanted, border.between + border.error)
+        return (border.high - border.low == 1) | (missing < FEW * tokens.weight(border.low)) | done
+
+    def place_of(count: jax.Array, border: Border) -> jax.Array:
+        aim = jnp.minimum(_AIM * FEW * tokens.weight(border.low) / jnp.maximum(border.between, 1e-37), _MOST_BESIDE)
+        place = jnp.where(count >= _TURNS, border.middle(tokens), border.guess(tokens, aim))
+        if guesses.wide:
+            low, high = guesses.wide
+            wide = jnp.where(border.low < low, low, jnp.where(border.high > high, high, place))
+            place = jnp.where(count == 0, wide, place)
+        place = jnp.where((count == len(guesses.wide) // 2) & (border.low < guesses.least), guesses.least, place)
+        return jnp.clip(place, border.low + 1, border.high - 1)
+
+    def another(count: jax.Array, border: Border) -> Border:
+        place, below = place_of(count, border), functools.partial(tokens.below, border.high)
+        to_token = (count >= _GUESSES) & (count % 2 == 0)
+        place = jax.lax.cond(to_token, lambda: jnp.clip(below(), border.low, border.high - 1), lambda: place)
+        moved = border.told(place, tokens.mass(place, border.high), wanted)
+        # The next token below `high` that has enough is the border.
+        return moved._replace(high=jnp.where(to_token & (moved.low == place), place + 1, moved.high))
+
+    found = _narrowed(border, another, settled)
+    return Found(found.low, found.high, found.above, wanted)
+
+
+def about(tokens: Tokens, border: Border, least: jax.Array, wanted: jax.Array, done: jax.Array) -> Border:
+    """The border among a sample narrowed by `_ROUGHLY` looks, from both sides, until few tokens are left between the two.
+
+    Args:
+      least: a place that is not above it, int32[B].
+      wanted: mass; done: rows that need no search, bool[B].
+    """
+
+    def settled(border: Border) -> jax.Array:
+        return (border.between + border.error < FEW * tokens.each * tokens.weight(border.low)) | done
+
+    def another(count: jax.Array, border: Border) -> Border:
+        beside = jnp.where(count % 2 == 0, -_BESIDE, _BESIDE)
+        place = jnp.where(count < _HALVES, border.middle(tokens), border.guess(tokens, beside))
+        place = jnp.where((count == 0) & (border.low < least), jnp.clip(least, border.low + 1, border.high - 1), place)
+        return border.told(place, tokens.mass(place, border.high), wanted)
+
+    return _narrowed(border, another, settled, _ROUGHLY)
+
+
+def _narrowed(
+    border: Border,
+    another: Callable[[jax.Array, Border], Border],
+    settled: Callable[[Border], jax.Array],
+    most: int | None = None,
+) -> Border:
+    """The border after looks at other places, `most` of them if given, until all rows are settled; those that are stay as they
+    are."""
+
+    def look(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        count, border = carry[0], Border.unpacked(carry[1])
+        stays = settled(border)
+        moved = Border(*(jnp.where(stays, old, new) for old, new in zip(border, another(count, border))))
+        return count + 1, moved.packed
+
+    def goes_on(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
+        unsettled = ~settled(Border.unpacked(carry[1])).all()
+        return unsettled if most is None else unsettled & (carry[0] < most)
+
+    return Border.unpacked(jax.lax.while_loop(goes_on, look, (jnp.int32(0), border.packed))[1])
 
 
 def start(low: jax.Array, high: jax.Array, mass: jax.Array, wanted: jax.Array) -> Border:
     """Before anything is known but the mass between the two ends."""
     weights = (jnp.abs(jnp.log(jnp.maximum(x, 1e-30))) for x in (mass / wanted, wanted))
     return Border(low, high, jnp.zeros_like(mass), mass, _SUM_ERROR * mass, *weights)
-
-
-def narrowed(
-    tokens: Tokens, border: Border, guesses: list[jax.Array], wanted: jax.Array, done: jax.Array, *, roughly: bool = False
-) -> Border:
-    """The border narrowed until it is settled: at given places, then by regula falsi, a little to both sides of what it says, so
-    that both ends come near. Ties are met by going from token to token.
-
-    `guesses`: of `search`. Rows that are `done`, bool[B], stay wherever they are. `roughly`: after `_GUESSES` all do, settled
-    or not.
-    """
-
-    def settled(border: Border) -> jax.Array:
-        """Rows of whose logits between the two thresholds few are left: each has at least the mass of one at `low`."""
-        few = border.between + border.error < FEW * tokens.each * tokens.weight(border.low)
-        return (border.high - border.low == 1) | few | done
-
-    def another(carry: tuple[jax.Array, Border]) -> tuple[jax.Array, Border]:
-        count, border = carry
-        beside = jnp.where(count % 2 == 0, -_BESIDE, _BESIDE)
-        halves = count < _HALVES if roughly else count >= _TURNS
-        place = jnp.where(halves, border.middle(tokens), border.guess(tokens, beside))
-        to_token = jnp.bool_(False) if roughly else (count >= _GUESSES) & (count % 2 == 0)
-        if not roughly:
-            below = functools.partial(tokens.below, border.high)
-            place = jax.lax.cond(to_token, lambda: jnp.clip(below(), border.low, border.high - 1), lambda: place)
-        place = jnp.where((count == 0) & (border.low < least), jnp.clip(least, border.low + 1, border.high - 1), place)
-        moved = border.told(place, tokens.mass(place, border.high), wanted)
-        # The next token below `high` that has enough is the border.
-        moved = moved._replace(high=jnp.where(to_token & (moved.low == place), place + 1, moved.high))
-        stays = settled(border)
-        return count + 1, Border(*(jnp.where(stays, old, new) for old, new in zip(border, moved)))
-
-    least, *others = guesses
-    for guess in others:
-        place = jnp.clip(guess, border.low + 1, border.high - 1)
-        border = border.told(place, tokens.mass(place, border.high), wanted)
-
-    def another_packed(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        count, border = another((carry[0], Border.unpacked(carry[1])))
-        return count, border.packed
-
-    def goes_on(carry: tuple[jax.Array, jax.Array]) -> jax.Array:
-        return ~settled(Border.unpacked(carry[1])).all() & (~jnp.bool_(roughly) | (carry[0] < _GUESSES))
-
-    return Border.unpacked(jax.lax.while_loop(goes_on, another_packed, (jnp.int32(0), border.packed))[1])

@@ -33,19 +33,24 @@ from jax_decode.sampling.mass_search import (
     ByExponential,
     ByLogit,
     Found,
+    Guesses,
     Over,
     Tokens,
-    narrowed,
+    about,
     search,
     start,
 )
 from jax_decode.sampling.row_sums import CutInMemory, Threshold, masked, rows_of
 from jax_decode.sampling.summary import Noise, Rows, Summary, in_memory
 
+_FIRST = 64
+"""Columns that are sorted before anything is searched for, on a CPU."""
 _COLLISIONS = 1.5
 """Times the best of some columns that the largest few tokens may have in mass, where columns hold two of them."""
 _DEVIATIONS = 2
 """Standard deviations of a sample that a guess is looked at to both sides of."""
+_WIDE = 3
+"""Times as far, where the border is not between these."""
 _NEAR = 1e-6
 """How far off the exponentials of two logits may be, generously: the larger logit may have the smaller one."""
 _SHARE, _LEAST_SAMPLED = 16, 512
@@ -73,7 +78,7 @@ def mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) ->
         found = search(tokens, tokens.total(), p, (best == NEVER) | (p >= 1), guesses)
         low, high = from_order(found.low), from_order(found.high)
         y = best_of_columns(own, inverse, FEW, high)
-        return jnp.maximum(_border_within(found, jnp.where(y >= low[:, None], y, NEVER), base), low)
+        return jnp.maximum(_border_within(found, jnp.where(y >= low[:, None], y, NEVER), base, FEW), low)
 
     def by_few(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
         of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
@@ -120,7 +125,7 @@ def _cut_off(
 ) -> CutInMemory:
     """How a CPU finds thresholds; `top`, `listed`, `best`: of `column_best_logits`, `listed_logits` and `best_of`."""
     base = finite(best)
-    of_best, column = largest_columns(top, min(FEW, top.shape[1]))
+    of_best, column = largest_columns(top, min(_FIRST, top.shape[1]))
     few = _Few(column, jnp.exp(of_best - base[:, None]).sum(1) + jnp.exp(listed - base[:, None]).sum(1))
 
     def among(sample: Allowed, besides: jax.Array, each: float) -> Tokens:
@@ -132,9 +137,9 @@ def _cut_off(
 
     # Of all rows at once: a loop over as few numbers would mostly begin and end operations.
     guesses = _guesses(allowed, among, inverse, p, top, best, few.mass)
-    if len(guesses) > 1:
-        above = (jnp.exp(top - base[:, None]) >= from_order(guesses[-1])[:, None]).sum(1)  # the border is probably below them
-        few = few._replace(mass=jnp.where(above > FEW, 0.0, few.mass))
+    if guesses.near:
+        above = (jnp.exp(top - base[:, None]) >= from_order(guesses.near[1])[:, None]).sum(1)  # the border is probably below them
+        few = few._replace(mass=jnp.where(above > _FIRST, 0.0, few.mass))
     return CutInMemory(threshold, best, (listed, few, guesses))
 
 
@@ -152,7 +157,7 @@ def _threshold_in_memory(
     p: jax.Array,
     exps: tuple[jax.Array, ...],
     best: jax.Array,
-    rows: tuple[jax.Array, _Few, list[jax.Array]],
+    rows: tuple[jax.Array, _Few, Guesses],
 ) -> Threshold:
     """`mass_threshold` of rows, int32[n] of all, whose exponentials, relative to the best, stay in a cache.
 
@@ -162,27 +167,29 @@ def _threshold_in_memory(
     base = finite(best)
     tokens = ByExponential(exps, jnp.exp(listed - base[:, None]), allowed.num_words)
 
-    def within(found: Found, column: jax.Array) -> Threshold:
-        """Where the mass reaches what is wanted: at one of the tokens of some columns, -inf if at none."""
+    def within(found: Found, column: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        """`Threshold`, where the mass reaches what is wanted: at one of the tokens of some columns, -inf if at none; and rows
+        whose other columns have nothing that may be it."""
         y, e = _of_columns(allowed.logits, index, inverse, tokens, column)
         by_column = e.reshape(len(e), -1, column.shape[1])
         y, e = jnp.concatenate([y, listed], 1), jnp.concatenate([e, tokens.listed], 1)
         low, high = (from_order(x)[:, None] for x in (found.low, found.high))
         between = (e >= low) & (e < high)
-        border = _border_within(found, jnp.where(between, y, NEVER), base)[:, None]
+        border = _border_within(found, jnp.where(between, y, NEVER), base, column.shape[1])[:, None]
         own = jnp.where(between & (y == border), e, 0.0).max(1)
         alike = (~between | ((e >= own[:, None]) == (y >= border))).all(1)
         # No other column has more than the least of these, but for what is below `low` or not below `high`.
         some = (by_column >= low[..., None]) & (by_column < high[..., None])
         least = jnp.where(some, by_column, 0.0).max(1).min(1)
-        alike &= (own * (1 - _NEAR) > least) & (own * (1 + _NEAR) < high[:, 0])  # else an exponential's last places might decide
-        return Threshold(border[:, 0], own, alike)
+        told = own * (1 - _NEAR) > least  # else an exponential's last places might decide
+        alike &= told & (own * (1 + _NEAR) < high[:, 0])
+        return border[:, 0], own, alike, told
 
     mass, nothing = tokens.total(), jnp.full_like(best, NEVER)
     everything = Found(*tokens.ends(), jnp.zeros_like(best), p * mass)
     likely = _COLLISIONS * few.mass >= everything.wanted  # else the largest few are not sorted in vain
     none = Threshold(nothing, jnp.zeros_like(best), jnp.zeros(best.shape, bool))
-    first = jax.lax.cond(likely.any(), lambda: within(everything, few.column), lambda: none)
+    first = jax.lax.cond(likely.any(), lambda: Threshold(*within(everything, few.column)[:3]), lambda: none)
     first = first._replace(logit=jnp.where(likely, first.logit, nothing))  # whatever the neighbours are
     done = (first.logit > NEVER) | (best == NEVER) | (p >= 1)
 
@@ -190,15 +197,15 @@ def _threshold_in_memory(
         found = search(tokens, mass, p, done, guesses)
         best = tokens.columns_below(found.high)
         best = jnp.where(best >= from_order(found.low)[:, None], best, 0.0)  # all others are not told apart
-        border, own, apart = within(found, largest_columns(best, few.column.shape[1])[1])
-        border = jnp.where(border == NEVER, jnp.where(found.low == 0, LOWEST, from_order(found.low)), border)
-        equal = (found.high - found.low == 1) & (found.low > 0) & ~done
+        border, own, apart, told = within(found, largest_columns(best, min(FEW, few.column.shape[1]))[1])
+        near = ~done & ~told
         border = jax.lax.cond(
-            equal.any(),
-            lambda: jnp.where(equal, _among_equals(rows_of(allowed.logits, index), inverse, tokens, listed, found), border),
+            near.any(),
+            lambda: jnp.where(near, _among_near(rows_of(allowed.logits, index), inverse, tokens, listed, own, found), border),
             lambda: border,
         )
-        others = Threshold(border, own, apart & ~equal)
+        border = jnp.where((found.low == 0) & (own == 0), LOWEST, border)
+        others = Threshold(border, own, apart & ~near)
         return Threshold(*(jnp.where(done, old, new) for old, new in zip(first, others)))
 
     return jax.lax.cond(done.all(), lambda: first, searched)
@@ -222,33 +229,38 @@ def _of_columns(
     return jnp.where(e > 0, scaled(clean(x), inverse), NEVER), e
 
 
-def _among_equals(
-    logits: jax.Array, inverse: jax.Array | None, tokens: ByExponential, listed: jax.Array, found: Found
+def _among_near(
+    logits: jax.Array, inverse: jax.Array | None, tokens: ByExponential, listed: jax.Array, own: jax.Array, found: Found
 ) -> jax.Array:
-    """Where the mass reaches what is wanted among the tokens of one exponential, of which all others are as large or as small."""
+    """Where the mass reaches what is wanted among all tokens whose exponentials are about `own`, float32[n]; 0: among all between
+    the two thresholds. Many tokens may have one exponential, and that of a larger logit may be the smaller one."""
     y = jax.lax.optimization_barrier(scaled(clean(logits), inverse))
     y, e = jnp.concatenate([y, listed], 1), jnp.concatenate([*tokens.exps, tokens.listed], 1)  # 0 where not allowed
     y, e = jax.lax.optimization_barrier((y, e))
-    here = e == from_order(found.low)[:, None]
-    low, high = jnp.where(here, y, jnp.inf).min(1), jnp.where(here, y, NEVER).max(1)
+    least, most = jnp.where(own > 0, own * (1 - 2 * _NEAR), 0.0), jnp.where(own > 0, own * (1 + 2 * _NEAR), jnp.inf)
+    least, most = jnp.maximum(from_order(found.low), least), jnp.minimum(from_order(found.high), most)
+    above = found.above + tokens.mass(to_order(most), found.high)
+    here = (e >= least[:, None]) & (e < most[:, None]) & (e > 0)
+    low = jnp.where(here, y, jnp.inf).min(1)
+    high = jnp.maximum(jnp.where(here, y, NEVER).max(1), low)  # no turns for rows without any
 
     def another(ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low, high = ends
         place = (low & high) + ((low ^ high) >> 1)
         mass = jnp.where(here & (y >= from_order(place)[:, None]), e, 0.0).sum(1)
-        enough = found.above + mass >= found.wanted
+        enough = above + mass >= found.wanted
         return jnp.where(enough, place, low), jnp.where(enough, high, place)
 
     ends = to_order(low), to_order(high) + 1
     return from_order(jax.lax.while_loop(lambda ends: (ends[1] - ends[0] > 1).any(), another, ends)[0])
 
 
-def _border_within(found: Found, y: jax.Array, base: jax.Array) -> jax.Array:
+def _border_within(found: Found, y: jax.Array, base: jax.Array, most: int) -> jax.Array:
     """Where the mass reaches what is wanted, float32[B]: at one of the tokens between two thresholds; -inf if at none.
 
-    `y`: their scaled logits float32[B, n], the `FEW` largest of them at least; -inf elsewhere.
+    `y`: their scaled logits float32[B, n], the `most` largest of them at least, of which that is one; -inf elsewhere.
     """
-    y = largest(y, min(FEW, y.shape[1]))
+    y = largest(y, min(most, y.shape[1]))
     enough = found.above[:, None] + jnp.cumsum(jnp.exp(y - base[:, None]), 1) >= found.wanted[:, None]
     return jnp.where(enough & (y > NEVER), y, NEVER).max(1)
 
@@ -291,8 +303,8 @@ def _guesses(
     top: jax.Array,
     best: jax.Array,
     few: jax.Array | None = None,
-) -> list[jax.Array]:
-    """Places to look for the border of probability p at, int32[B] each: one that is not above it, two it probably is between.
+) -> Guesses:
+    """Places to look for the border of probability p at.
 
     From a search among the best tokens of all columns, which are most of those with much mass, and all others of a sixteenth of
     the columns, each of which stands for sixteen.
@@ -315,19 +327,20 @@ def _guesses(
     # All tokens below this together have less than what may be missing.
     least = sample.place(jnp.broadcast_to(-jnp.log(count / jnp.maximum(1 - p, 1e-7)), best.shape))
     if num_words < _LEAST_SAMPLED:
-        return [least]
+        return Guesses(least)
     mass = sample.total()
     none = (best == NEVER) | (p >= 1) | (mass == 0)
     if few is not None:
         none |= few >= p * mass
-    near = narrowed(sample, start(*sample.ends(), mass, p * mass), [least], p * mass, none, roughly=True)
+    near = about(sample, start(*sample.ends(), mass, p * mass), least, p * mass, none)
     low, high = sample.logit(near.low), sample.logit(near.high)
     middle = sample.logit(near.guess(sample, jnp.float32(0)))
     # The number of others above the border varies like its root from sample to sample.
     deviation = sample.each * jnp.sqrt(sample.number_from(near.low) + 1)
     between = jnp.maximum(near.between / sample.weight(near.low), 1.0)
     span = (high - low) * (_DEVIATIONS * deviation / between)
-    return [least, *(sample.place(x) for x in (middle - span, middle + span))]
+    two, wide = ((sample.place(middle - x), sample.place(middle + x)) for x in (span, _WIDE * span))
+    return Guesses(least, two, wide)
 
 
 def _others(logits: jax.Array, inverse: jax.Array | None, top: jax.Array) -> jax.Array:
