@@ -32,14 +32,14 @@ def compile_format(root: tree.Format, request: Request, options: SchemaOptions |
 
 
 def compile_named(
-    root: tree.Format, request: Request, options: SchemaOptions | None
+    root: tree.Format, request: Request, options: SchemaOptions | None, *, sketch: bool = False
 ) -> tuple[CompiledConstraint, TextAutomaton, tuple[str, ...]]:
     """The constraint of a tree, the automaton of its text, and where the tree has names: by node but the dead one, the state of
-    that automaton, "" for none."""
+    that automaton, "" for none. `sketch`: that of a sketch will do."""
     if not request.is_plain:
         options = without_counters(options or SchemaOptions())
     limits, deadline = request.limits, request.deadline
-    automaton = text_automaton(resolved(root, request), limits, deadline)
+    automaton = text_automaton(resolved(root, request), limits, deadline, sketch=sketch)
     if not automaton.calls and not automaton.specials:
         dfa = ByteDfa(automaton.table, automaton.byte_class.astype("uint8"), automaton.final, automaton.start)
         return compile_dfa(dfa, request), automaton, ()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
+from typing import Protocol
 
 import numpy as np
 
@@ -35,6 +36,12 @@ class Compiled:
     closing: bytes
 
 
+class Make(Protocol):
+    """Compiles the constraint of a form with some of the names; `sketch`: one that only parts are taken of will do."""
+
+    def __call__(self, names: Collection[str], *, sketch: bool = False) -> Compiled: ...
+
+
 class _Form:
     """The parts of a form."""
 
@@ -44,7 +51,25 @@ class _Form:
         self.tables: dict[bytes, bytes] = {}
         self.at: dict[tuple[str, str], Part] = {}
         self.nbytes = 0
+        self.has_sketches = True
+        """Whether parts of sketches fit together, as far as is known."""
         self.lock = threading.Lock()
+
+    def made(self, own: Mapping[str, str], request: Request, tables: VocabularyTables, make: Make) -> CompiledConstraint:
+        """The constraint of some names: of parts, where these fit together."""
+        new = [name for name, content in own.items() if (name, content) not in self.at]
+        if new:
+            some = new if 2 * len(new) <= len(own) else list(own)
+            compiled = make(some, sketch=self.has_sketches)
+            self.add(compiled, own, request, tables)
+            if len(some) == len(own) and not compiled.automaton.is_sketch:
+                return compiled.constraint
+        found = self.joined(own, request, tables) if all(one in self.at for one in own.items()) else None
+        if found is None:
+            self.has_sketches = False
+            compiled = make(own)
+            self.add(compiled, own, request, tables)
+        return compiled.constraint if found is None else found
 
     def add(self, compiled: Compiled, own: Mapping[str, str], request: Request, tables: VocabularyTables) -> None:
         """Takes the parts of a constraint."""
@@ -80,16 +105,14 @@ _FORMS: dict[Hashable, _Form] = {}
 _LOCK = threading.Lock()
 
 
-def constraint(
-    key: Hashable, own: Mapping[str, str], request: Request, make: Callable[[Collection[str]], Compiled]
-) -> CompiledConstraint:
+def constraint(key: Hashable, own: Mapping[str, str], request: Request, make: Make) -> CompiledConstraint:
     """The constraint of a form with some names.
 
     Args:
       key: tells forms apart: everything that a constraint depends on but the names and what stands behind each.
       own: what stands behind each name.
       request: what it is compiled for.
-      make: compiles the constraint of the form with some of the names.
+      make: compiles the constraint.
     """
     tables = tables_for(request.vocabulary)
     if not tables.spells_every_byte:
@@ -97,16 +120,8 @@ def constraint(
     with _LOCK:
         form = _FORMS[key] = _FORMS.pop(key) if key in _FORMS else _Form()
     with form.lock:
-        new = [name for name, content in own.items() if (name, content) not in form.at]
-        if 2 * len(new) <= len(own):
-            if new:
-                form.add(make(new), own, request, tables)
-            found = form.joined(own, request, tables) if all(one in form.at for one in own.items()) else None
-            if found is not None:
-                return found
-        made = make(own)
-        form.add(made, own, request, tables)
+        made = form.made(own, request, tables, make)
     with _LOCK:
         while sum(one.nbytes for one in _FORMS.values()) > _BYTES:
             del _FORMS[next(iter(_FORMS))]  # in the end, one that is too large by itself
-    return made.constraint
+    return made

@@ -7,7 +7,7 @@ taken as it is. Symbols of different parts that are alike share a number, since 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ class _Join:
         self.arc_source = np.arange(self.total).repeat(self.arc_count)
         self.arc_token = self.arrays["arc_token"].astype(np.int64)
         bases = _bases(len(part.arrays["effects"]) for part in self.parts)
-        self.arc_effect = self.arrays["arc_effect"] + self._shift("arc_effect", bases)
+        self.arc_effect = self.arrays["arc_effect"].astype(np.int64) + self._shift("arc_effect", bases)
         names = _bases(len(part.names) for part in self.parts)
         at = np.concatenate([part.arc_name for part in self.parts])
         self.arc_name = np.where(at >= 0, at + self._shift("arc_effect", names), -1)
@@ -211,16 +211,13 @@ class _Join:
 
     def _role_entries(self, arcs: np.ndarray, groups: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]] | None:
         """Arcs and groups of the nodes with a role, those of several parts once; None where they do not fit together."""
-        effect = self.effects[self.arc_effect[arcs]]
-        node, role = self.new[self.arc_source[arcs]], self.leads[self.arc_effect[arcs]]
-        columns = {"node": node, "token": self.arc_token[arcs], "role": role}
-        columns |= {name: effect[:, i] for i, name in enumerate(_EFFECT)}
-        columns["target"] = self.new[columns["target"]]
-        one = _once(columns, columns["node"] << TOKEN_BITS | columns["token"])
+        columns = {"node": self.new[self.arc_source[arcs]], "token": self.arc_token[arcs], "effect": self.arc_effect[arcs]}
+        target, _, add, final, *_ = self.effects[columns["effect"]].T
+        one = _once(columns, columns["node"] << TOKEN_BITS | columns["token"], (self.new[target], add, final))
         some = {"node": self.new[self.group_source[groups]], "role": self.role[self.groups["target"][groups]]}
         some |= {name: values[groups] for name, values in self.groups.items()}
         some["target"] = self.new[some["target"]]
-        two = _once(some, some["node"] << 32 | some["target"])
+        two = _once(some, some["node"] << 32 | some["target"], [some[name] for name in ("add", "set", "hash")])
         return None if one is None or two is None else self._with_text(one, two)
 
     def _with_text(
@@ -241,11 +238,14 @@ class _Join:
     def _solve(self, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]) -> bool:
         """Finds distances and needs of the nodes with a role, and what their tokens take; whether those of all else stay."""
         size = self.count + 1
-        node, role = (np.concatenate((arcs[name], groups[name])) for name in ("node", "role"))
-        target, cost, need = (np.concatenate((arcs[name], groups[name])) for name in ("target", "cost", "need"))
         distance, least = np.full(size, UNREACHABLE, np.int64), np.full(size, UNREACHABLE, np.int64)
         ends = self.new[:-1][self.is_role & self.arrays["accept"]]
         distance[ends] = least[ends] = 0
+        arc, group = ((distance[entries["node"]] > 0).nonzero()[0] for entries in (arcs, groups))  # of nodes that are no ends
+        effect = arcs["effect"][arc]
+        own = arcs["node"][arc], self.leads[effect], self.new[self.effects[effect, 0]], *self.effects[effect, 4:6].T
+        rest = (groups[name][group] for name in ("node", "role", "target", "cost", "need"))
+        node, role, target, cost, need = map(np.concatenate, zip(own, rest))
         inside = role >= 0
         np.minimum.at(least, node[~inside], need[~inside])
         pair = distinct(node[inside] * size + target[inside])
@@ -256,10 +256,9 @@ class _Join:
         _relax(distance, at[fits], to[fits], 1)
         if distance[1:].max() >= UNBOUNDED:
             return False
-        for entries in (arcs, groups):
-            inside = entries["role"] >= 0
-            entries["cost"] = np.where(inside, 1 + distance[np.where(inside, entries["target"], 0)], entries["cost"])
-            entries["need"] = np.where(inside, least[np.where(inside, entries["target"], 0)], entries["need"])
+        inside, into = groups["role"] >= 0, np.where(groups["role"] >= 0, groups["target"], 0)
+        groups["cost"] = np.where(inside, 1 + distance[into], groups["cost"])
+        groups["need"] = np.where(inside, least[into], groups["need"])
         self.distance, self.need = distance, least
         return self._take_costs()
 
@@ -278,7 +277,7 @@ class _Join:
         groups = own[self.group_source] & changed[self.role[self.groups["target"]]]
         self.redone = np.zeros(self.total, bool)
         self.redone[self.arc_source[arcs]] = self.redone[self.group_source[groups]] = True
-        some = changed[self.leads]
+        some = self.leads >= 0
         to = self.new[self.effects[some, 0]]
         self.effects[some, 4], self.effects[some, 5] = 1 + distance[to], least[to]
         # Inner nodes have no distance of their own, so that nothing depends on what their tokens take.
@@ -293,19 +292,17 @@ class _Join:
 
     def _made(self, source: str, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]) -> CompiledConstraint:
         own_arcs, own_groups = (self._of_own(count) for count in (self.arc_count, self.group_count))
-        used, which = numbered(self.arc_effect[own_arcs])
-        pushes = [self.effects[used, 1], arcs["push"], groups["push"], self.groups["push"][own_groups]]
+        order = order_of(arcs["node"] << TOKEN_BITS | arcs["token"])
+        used, which = numbered(np.concatenate((arcs["effect"][order], self.arc_effect[own_arcs])))
+        pushes = [self.effects[used, 1], groups["push"], self.groups["push"][own_groups]]
         strings = self._number_pushes(np.concatenate(pushes))
         effects = self.effects[used]
         effects[:, 0] = self.new[effects[:, 0]]
         effects[:, 1] = self.push_number[effects[:, 1]]
-        more = np.stack([arcs[name] for name in _EFFECT], 1)
-        more[:, 1] = self.push_number[more[:, 1]]
-        order = order_of(arcs["node"] << TOKEN_BITS | arcs["token"])
         arrays: dict[str, Any] = dict(strings)
-        arrays["effects"] = np.concatenate((np.zeros((1, 8), np.int64), effects, more[order]))
+        arrays["effects"] = np.concatenate((np.zeros((1, 8), np.int64), effects))
         arrays["arc_token"] = np.concatenate((arcs["token"][order], self.arc_token[own_arcs]))
-        arrays["arc_effect"] = np.concatenate((1 + len(used) + np.arange(len(order)), 1 + which))
+        arrays["arc_effect"] = 1 + which
         counts = np.bincount(arcs["node"], minlength=self.count + 1)
         arrays["arc_offset"] = _offsets(counts, self.arc_count[self.own])
         self._add_groups(arrays, groups, own_groups)
@@ -398,7 +395,8 @@ class _Join:
     ) -> None:
         """Levels: new ones of nodes with a role, those of all others as they are."""
         token_hash = self.tables.token_hash
-        arcs, groups = self._with_redone(arcs, groups)
+        cost, need = self.effects[arcs["effect"], 4:6].T
+        arcs, groups = self._with_redone({**arcs, "cost": cost, "need": need}, groups)
         some, more = masked[arcs["node"]].nonzero()[0], masked[groups["node"]].nonzero()[0]
         node, cost, need = (np.concatenate((arcs[n][some], groups[n][more])) for n in ("node", "cost", "need"))
         hashes = np.concatenate((token_hash[arcs["token"][some]], groups["hash"][more]))
@@ -477,7 +475,6 @@ class _Join:
         arrays["pop_guard"] = np.concatenate((np.zeros((n, guards.shape[1]), np.int64), guards[own]))
 
 
-_EFFECT = ("target", "push", "add", "set", "cost", "need", "guard", "held")
 _SETS = ("keys", "guards", "twin", "wanted", "pop_guard", "pop_offset", "push_keys")
 _PLAIN = (
     "accept", "distance", "need", "ladder", "level_slope", "twin", "wanted", "delta_offset", "arc_token", "arc_effect", "effects",
@@ -516,14 +513,12 @@ def _relax(value: np.ndarray, at: np.ndarray, to: np.ndarray, step: int) -> None
             return
 
 
-def _once(columns: dict[str, np.ndarray], key: np.ndarray) -> dict[str, np.ndarray] | None:
-    """Entries of equal keys once, in the order of the keys; None where they differ."""
+def _once(columns: dict[str, np.ndarray], key: np.ndarray, same: Iterable[np.ndarray]) -> dict[str, np.ndarray] | None:
+    """Entries of equal keys once, in the order of the keys; None where they differ in what should be the same."""
     order = order_of(key)
     begin = segment_starts(key[order])
-    size = segment_sizes(begin, len(order))
-    for name in ("target", "add", "set", "hash"):
-        if name in columns:
-            values = columns[name][order]
-            if (values != values[begin].repeat(size)).any():
-                return None
+    if len(begin) < len(order):
+        size = segment_sizes(begin, len(order))
+        if any((values[order] != values[order[begin]].repeat(size)).any() for values in same):
+            return None
     return {name: values[order[begin]] for name, values in columns.items()}

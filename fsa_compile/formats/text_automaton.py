@@ -70,6 +70,8 @@ class TextAutomaton:
         stands behind each, a number, END at the end, `Answer` and `Before`; within a name, the place before it, or the answer
         that it may yet be, and what is read of the name; behind a name, the place before it, the name, and a number. Trees that
         differ in their names alone agree in these; a str where they may not.
+      is_sketch: whether answers that have begun like a call, up to the end of its name, go on as calls alone: `part_joins` adds
+        what else they go on with.
     """
 
     table: np.ndarray
@@ -80,15 +82,23 @@ class TextAutomaton:
     schemas: tuple[tree.Json | tree.Value, ...]
     specials: tuple[int, ...] = ()
     labels: tuple[frozenset[Hashable], ...] = ()
+    is_sketch: bool = False
 
 
-def text_automaton(root: tree.Format, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
-    """The automaton of a tree. Raises `FormatError`: a pattern that is not one."""
-    build = _Nondeterministic(limits, deadline)
+class _NoSketchError(Exception):
+    """What an answer goes on with is more than any text."""
+
+
+def text_automaton(root: tree.Format, limits: CompileLimits, deadline: Deadline, *, sketch: bool = False) -> TextAutomaton:
+    """The automaton of a tree; `sketch`: a sketch of it will do. Raises `FormatError`: a pattern that is not one."""
+    build = _Nondeterministic(limits, deadline, sketch)
     build.specials = sorted(_tokens(root))
     start, end = build.state(), build.state(END)
     build.add(root, start, end)
-    return _deterministic(build, start, end, limits, deadline)
+    try:
+        return _deterministic(build, start, end, limits, deadline)
+    except _NoSketchError:
+        return text_automaton(root, limits, deadline)
 
 
 def _tokens(root: tree.Format) -> set[int]:
@@ -119,10 +129,13 @@ class _Nondeterministic:
       calls: by state, (number of a schema, state behind its value).
       labels: by state, its place in the tree; see `TextAutomaton`.
       has_names: whether the tree has names.
+      hidden: of a sketch, by state of an answer that has begun like a call, the letters with which it goes on as text, and
+        whether the next one may be the last of a lead.
     """
 
-    def __init__(self, limits: CompileLimits, deadline: Deadline) -> None:
-        self._limits, self._deadline = limits, deadline
+    def __init__(self, limits: CompileLimits, deadline: Deadline, sketch: bool = False) -> None:
+        self._limits, self._deadline, self._sketch = limits, deadline, sketch
+        self.hidden: dict[int, tuple[int, bool]] = {}
         self.free: list[list[int]] = []
         self.moves: list[list[tuple[int, int]]] = []
         self.calls: list[list[tuple[int, int]]] = []
@@ -288,9 +301,12 @@ class _Nondeterministic:
                 inside = int(dfa.table[inside, dfa.byte_class[byte]])
         for here, (state, inside) in states.items():
             others = ~sum(1 << byte for byte in letters[here])
-            moves = [(mask & others, there) for mask, there in self.moves[number[inside]]]
             begun = [(1 << byte, here + bytes([byte])) for byte in sorted(letters[here])]
-            self.moves[state] += [move for move in moves if move[0]]
+            if self._sketch and answer is not None and here and not _is_behind(self.labels[state]):
+                self.hidden[state] = others, any(text in whole for _, text in begun)
+            else:
+                moves = [(mask & others, there) for mask, there in self.moves[number[inside]]]
+                self.moves[state] += [move for move in moves if move[0]]
             self.moves[state] += [(mask, states[text][0]) for mask, text in begun if text in states]
             if dfa.final[inside]:
                 self.free[state].append(end)
@@ -307,6 +323,11 @@ def _answer(leads: tuple[tuple[str, str, str], ...], dfa: ByteDfa, number: int) 
         return None
     ((before, behind),) = around
     return Answer(number, before.encode(), behind.encode())
+
+
+def _is_behind(label: Hashable) -> bool:
+    """Whether a label is that of a state behind a name."""
+    return isinstance(label, tuple) and len(label) == 3
 
 
 def _lead_label(answer: Answer | None, lead: tuple[str, str, str], read: int) -> Hashable:
@@ -413,6 +434,8 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
             for state in states:
                 read += all_moves[state]
                 called += all_calls[state]
+        if build.hidden:
+            _check_sketch(build.hidden, states, read, bool(called))
         if len(read) == 1:
             moves.append((at, read[0][0], alone[read[0][1]] or number(read[0][1])))
         elif len({mask for mask, _ in read}) == 1:
@@ -425,6 +448,16 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
                 targets.setdefault(schema, set()).add(target)
             calls[at] = {schema: number(frozenset(there)) for schema, there in targets.items()}
     return _of_subsets(build, order, moves, calls, end)
+
+
+def _check_sketch(
+    hidden: dict[int, tuple[int, bool]], states: Collection[int], read: list[tuple[int, int]], is_called: bool
+) -> None:
+    """Raises `_NoSketchError`: beside an answer that has begun like a call is something else that reads what is left out."""
+    for state in states:
+        others, is_last = hidden.get(state, (0, True))
+        if (is_called and not is_last) or (others and any(mask & others for mask, _ in read)):
+            raise _NoSketchError
 
 
 def _of_subsets(
@@ -451,6 +484,7 @@ def _of_subsets(
         schemas=tuple(node for _, node in build.schemas.values()),
         specials=tuple(build.specials),
         labels=tuple(_labels(build, subsets)) if build.has_names else (),
+        is_sketch=bool(build.hidden),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,7 +157,7 @@ def _compiled(read: _Read, request: Request, asked: tuple[Any, ...]) -> Compiled
         own = {name: schema for name, _, is_own, schema in tools if is_own}
         others = tuple(name for name, _, is_own, _ in tools if not is_own)
         form = (read.choice, others, asked, request.limits, read.key)
-        return known_forms.constraint(form, own, request, lambda names: _named(read.only(names), request, asked))
+        return known_forms.constraint(form, own, request, functools.partial(_named, read, request, asked))
 
     if not request.is_plain or request.max_depth is not None or not (asked[0] is None or isinstance(asked[0], str)):
         return made()
@@ -169,11 +170,12 @@ def _compiled(read: _Read, request: Request, asked: tuple[Any, ...]) -> Compiled
     return _KEPT.get(key, joined if any(tool.builtin is None for tool in read.tools.values()) else made)
 
 
-def _named(read: _Read, request: Request, asked: tuple[Any, ...]) -> Compiled:
-    """A turn with what tells its parts."""
+def _named(read: _Read, request: Request, asked: tuple[Any, ...], names: Collection[str], *, sketch: bool = False) -> Compiled:
+    """A turn with some of the user's tools, and what tells its parts."""
+    read = read.only(names)
     pointers = {tool.pointer: tool.name for tool in read.tools.values() if tool.builtin is None}
     closing = b")" if read.protocol.calls.arguments.is_call else b"}"
-    return Compiled(*compile_named(_turn(read, request, *asked), request, asked[-1]), pointers, closing)
+    return Compiled(*compile_named(_turn(read, request, *asked), request, asked[-1], sketch=sketch), pointers, closing)
 
 
 _KEPT: SizedMemo[CompiledConstraint] = SizedMemo(64 << 20, lambda made: made.nbytes, largest=32 << 20)
