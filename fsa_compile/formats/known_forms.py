@@ -23,6 +23,8 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables, tables_fo
 
 _BYTES = 128 << 20
 """What the parts of all forms take together."""
+_MOST_NAMES = 256
+"""More names are compiled in several parts: tables of controls by symbols of the stack grow with the square of their number."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,22 +53,26 @@ class _Form:
         self.tables: dict[bytes, bytes] = {}
         self.at: dict[tuple[str, str], Part] = {}
         self.nbytes = 0
-        self.has_sketches = True
-        """Whether parts of sketches fit together, as far as is known."""
+        self.fits = True
+        """Whether parts fit together, as far as is known."""
         self.lock = threading.Lock()
 
     def made(self, own: Mapping[str, str], request: Request, tables: VocabularyTables, make: Make) -> CompiledConstraint:
         """The constraint of some names: of parts, where these fit together."""
         new = [name for name, content in own.items() if (name, content) not in self.at]
-        if new:
-            some = new if 2 * len(new) <= len(own) else list(own)
-            compiled = make(some, sketch=self.has_sketches)
+        some = new if 2 * len(new) <= len(own) else list(own)
+        size = -(-len(some) // -(-len(some) // _MOST_NAMES)) if some and self.fits else len(own)
+        for first in range(0, len(some), size):
+            share = some[first : first + size]
+            compiled = make(share, sketch=self.fits)
             self.add(compiled, own, request, tables)
-            if len(some) == len(own) and not compiled.automaton.is_sketch:
+            if len(share) == len(own) and not compiled.automaton.is_sketch:
                 return compiled.constraint
+            if any((name, own[name]) not in self.at for name in share):
+                break
         found = self.joined(own, request, tables) if all(one in self.at for one in own.items()) else None
         if found is None:
-            self.has_sketches = False
+            self.fits = False
             compiled = make(own)
             self.add(compiled, own, request, tables)
         return compiled.constraint if found is None else found

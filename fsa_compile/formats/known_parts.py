@@ -58,9 +58,14 @@ class Roles:
 
     def number(self, labels: frozenset[Hashable]) -> int | bytes | None:
         """The role of a state by its labels; the name that it stands behind; None where it is both."""
-        names = {label[1] if isinstance(label, tuple) and len(label) == 3 else None for label in labels}
-        if names and None not in names:
-            return names.pop() if len(names) == 1 else None
+        name = None
+        for label in labels:
+            if not isinstance(label, tuple) or len(label) < 3 or (name is not None and name != label[1]):
+                break
+            name = label[1]
+        else:
+            if name is not None:
+                return name
         if (found := self._number.get(labels)) is not None:
             return found
         within, behind, text, outside, lead = set[bytes](), set[bytes](), list[Answer](), False, False

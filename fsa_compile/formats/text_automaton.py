@@ -142,6 +142,7 @@ class _Nondeterministic:
         self.schemas: dict[object, tuple[int, tree.Json | tree.Value]] = {}
         self.specials: list[int] = []
         self._dfas: dict[tree.Format, ByteDfa] = {}
+        self._moves_of: dict[ByteDfa, list[tuple[int, int, int]]] = {}
         self._firsts: dict[tuple[int, int, tuple[Hashable, ...]], list[int]] = {}
         """Of one and the same choice in two places before the same state, where its branches begin: it is written out once."""
         self.labels: list[Hashable] = []
@@ -272,13 +273,25 @@ class _Nondeterministic:
         answer = _answer(leads, dfa, next(self._numbers)) if leads else None
         states = [s if s != dfa.start else 0 for s in range(dfa.num_states)]
         number = [self.state(answer and dataclasses.replace(answer, state=state)) for state in states]
-        source, target = distinct_moves(dfa.table)
-        letters = _masks(dfa, source, target)
-        for at, mask, there in zip(source.tolist(), letters, target.tolist()):
+        for at, mask, there in self._dfa_moves(dfa):
             self.moves[number[at]].append((mask, number[there]))
         for state in np.flatnonzero(dfa.final).tolist():
             self.free[number[state]].append(end)
         self.free[begin].append(self._led(leads, answer, dfa, number, end) if leads else number[dfa.start])
+
+    def check_sketch(self, states: Collection[int], read: list[tuple[int, int]], is_called: bool) -> None:
+        """Raises `_NoSketchError`: beside an answer that has begun like a call is something else that reads what is left out."""
+        for state in states:
+            others, is_last = self.hidden.get(state, (0, True))
+            if (is_called and not is_last) or (others and any(mask & others for mask, _ in read)):
+                raise _NoSketchError
+
+    def _dfa_moves(self, dfa: ByteDfa) -> list[tuple[int, int, int]]:
+        """(state, letters, next state) of all moves."""
+        if dfa not in self._moves_of:
+            source, target = distinct_moves(dfa.table)
+            self._moves_of[dfa] = list(zip(source.tolist(), _masks(dfa, source, target), target.tolist()))
+        return self._moves_of[dfa]
 
     def _led(
         self, leads: tuple[tuple[str, str, str], ...], answer: Answer | None, dfa: ByteDfa, number: list[int], end: int
@@ -286,7 +299,7 @@ class _Nondeterministic:
         """Where free text begins that begins with none of some leads; `number`: by state of its automaton, that where it goes on
         in any way."""
         whole = {"".join(lead).encode() for lead in leads}
-        states: dict[bytes, tuple[int, int]] = {}
+        states: dict[bytes, tuple[int, int, bool]] = {}  # the last one: it is not behind a name
         letters: dict[bytes, set[int]] = {}
         for lead in leads:
             text, inside = "".join(lead).encode(), dfa.start
@@ -295,14 +308,14 @@ class _Nondeterministic:
                 if here in whole or not inside:
                     break
                 if here not in states:
-                    states[here] = self.state(_lead_label(answer, lead, read)), inside
+                    states[here] = self.state(_lead_label(answer, lead, read)), inside, read <= len(text) - len(lead[2].encode())
                     letters[here] = set()
                 letters[here].add(byte)
                 inside = int(dfa.table[inside, dfa.byte_class[byte]])
-        for here, (state, inside) in states.items():
+        for here, (state, inside, is_begun) in states.items():
             others = ~sum(1 << byte for byte in letters[here])
             begun = [(1 << byte, here + bytes([byte])) for byte in sorted(letters[here])]
-            if self._sketch and answer is not None and here and not _is_behind(self.labels[state]):
+            if self._sketch and answer is not None and here and is_begun:
                 self.hidden[state] = others, any(text in whole for _, text in begun)
             else:
                 moves = [(mask & others, there) for mask, there in self.moves[number[inside]]]
@@ -323,11 +336,6 @@ def _answer(leads: tuple[tuple[str, str, str], ...], dfa: ByteDfa, number: int) 
         return None
     ((before, behind),) = around
     return Answer(number, before.encode(), behind.encode())
-
-
-def _is_behind(label: Hashable) -> bool:
-    """Whether a label is that of a state behind a name."""
-    return isinstance(label, tuple) and len(label) == 3
 
 
 def _lead_label(answer: Answer | None, lead: tuple[str, str, str], read: int) -> Hashable:
@@ -394,7 +402,8 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
 
     @functools.cache
     def closure(state: int) -> frozenset[int]:
-        return frozenset(reach([state], free.__getitem__)) if free[state] else frozenset((state,))
+        more = free[state]
+        return frozenset(reach([state], free.__getitem__) if any(map(free.__getitem__, more)) else (state, *more))
 
     def new(states: Collection[int]) -> int:
         order.append(states)
@@ -435,7 +444,7 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
                 read += all_moves[state]
                 called += all_calls[state]
         if build.hidden:
-            _check_sketch(build.hidden, states, read, bool(called))
+            build.check_sketch(states, read, bool(called))
         if len(read) == 1:
             moves.append((at, read[0][0], alone[read[0][1]] or number(read[0][1])))
         elif len({mask for mask, _ in read}) == 1:
@@ -448,16 +457,6 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
                 targets.setdefault(schema, set()).add(target)
             calls[at] = {schema: number(frozenset(there)) for schema, there in targets.items()}
     return _of_subsets(build, order, moves, calls, end)
-
-
-def _check_sketch(
-    hidden: dict[int, tuple[int, bool]], states: Collection[int], read: list[tuple[int, int]], is_called: bool
-) -> None:
-    """Raises `_NoSketchError`: beside an answer that has begun like a call is something else that reads what is left out."""
-    for state in states:
-        others, is_last = hidden.get(state, (0, True))
-        if (is_called and not is_last) or (others and any(mask & others for mask, _ in read)):
-            raise _NoSketchError
 
 
 def _of_subsets(

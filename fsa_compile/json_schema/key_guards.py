@@ -73,11 +73,12 @@ class KeyGuards:
         """The keys that may have come, by control of a frame with a set, from the controls where such frames begin."""
         out = dict.fromkeys(firsts, 0)
         todo = list(firsts)
+        key_ends, has_values = self._controls.key_ends, bool(self._controls.value_ends)
         while todo:
             control = todo.pop()
             own = out[control]
-            for target in self._following(control):
-                bit = self._read(control, target)
+            for target in self._next.get(control) or self._following(control):
+                bit = self._read(control, target) if has_values else key_ends.get(target, -1)
                 came, known = own | 1 << bit if bit >= 0 else own, out.get(target)
                 if known is None or came & ~known:
                     out[target] = came if known is None else known | came
@@ -95,14 +96,17 @@ class KeyGuards:
         c = self._controls
         out = dict.fromkeys(firsts, 0)
         todo = list(firsts)
+        has_values = bool(c.value_ends)
         while todo:
             control = todo.pop()
             if control not in self.kind:
                 continue  # the set no longer matters
             required = c.required[self.kind[control] - 1]
-            for target in self._following(control):
-                bit, known = self._read(control, target), out.get(target, -1)
-                count = out[control] + (bit >= 0 and not required >> bit & 1)
+            own = out[control]
+            for target in self._next.get(control) or self._following(control):
+                bit = self._read(control, target) if has_values else c.key_ends.get(target, -1)
+                known = out.get(target, -1)
+                count = own + (bit >= 0 and not required >> bit & 1)
                 if count > known:
                     count = min(count, (self._came[target] & ~required).bit_count())
                     if count > known:
