@@ -1,7 +1,7 @@
 """Constraints of forms that are known: put together from parts that were compiled before, where they can be.
 
 A turn with 500 tools, each of which was in some turn of the same form, is one join of arrays (`part_joins`); of others, what is
-new is compiled by itself. Where parts do not fit together, everything is compiled at once.
+new is compiled by itself, many of them in several parts. Where parts do not fit together, everything is compiled at once.
 """
 
 from __future__ import annotations

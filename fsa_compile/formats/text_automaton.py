@@ -279,12 +279,14 @@ class _Nondeterministic:
             self.free[number[state]].append(end)
         self.free[begin].append(self._led(leads, answer, dfa, number, end) if leads else number[dfa.start])
 
-    def check_sketch(self, states: Collection[int], read: list[tuple[int, int]], is_called: bool) -> None:
+    def check_sketch(self, subsets: list[Collection[int]]) -> None:
         """Raises `_NoSketchError`: beside an answer that has begun like a call is something else that reads what is left out."""
-        for state in states:
-            others, is_last = self.hidden.get(state, (0, True))
-            if (is_called and not is_last) or (others and any(mask & others for mask, _ in read)):
-                raise _NoSketchError
+        for states in subsets if self.hidden else ():
+            for others, is_last in filter(None, map(self.hidden.get, states)):
+                if not is_last and any(self.calls[state] for state in states):
+                    raise _NoSketchError
+                if any(mask & others for state in states for mask, _ in self.moves[state]):
+                    raise _NoSketchError
 
     def _dfa_moves(self, dfa: ByteDfa) -> list[tuple[int, int, int]]:
         """(state, letters, next state) of all moves."""
@@ -430,8 +432,7 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
         return found
 
     number(start)
-    moves: list[tuple[int, int, int]] = []
-    calls: dict[int, dict[int, int]] = {}
+    moves, calls = list[tuple[int, int, int]](), dict[int, dict[int, int]]()
     for at, states in enumerate(order, 1):
         if not at & 63:
             deadline.check("Writing out the text around the values")
@@ -443,8 +444,6 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
             for state in states:
                 read += all_moves[state]
                 called += all_calls[state]
-        if build.hidden:
-            build.check_sketch(states, read, bool(called))
         if len(read) == 1:
             moves.append((at, read[0][0], alone[read[0][1]] or number(read[0][1])))
         elif len({mask for mask, _ in read}) == 1:
@@ -465,6 +464,7 @@ def _of_subsets(
 ) -> TextAutomaton:  # fmt: skip
     """The automaton of numbered subsets, with their moves, (subset, letters, next one), and calls; without those that lead
     nowhere."""
+    build.check_sketch(order)
     final = np.array([False, *(end in states for states in order)])
     at, there = (np.array([move[i] for move in moves], np.int64) for i in (0, 2))
     called = np.array([(call, after) for call, to in calls.items() for after in to.values()], np.int64).reshape(-1, 2)

@@ -74,14 +74,14 @@ def test_many_tools_are_compiled_in_several_parts(name, joins, monkeypatch):
     assert len({id(part) for part in form.at.values()}) == 3
 
 
-@pytest.mark.parametrize("calls, tokens, more", [
+@pytest.mark.parametrize(("calls", "tokens", "more"), [
     (Calls(begin=SPACED.begin, middle=SPACED.middle, end="}", also=(COMPACT,)), (), []),
     (SPACED, ("zed",), [{"name": "gezed", "parameters": NEAR[0]["parameters"]}]),
 ], ids=["written in another way", "a special token's name in a function's"])  # fmt: skip
 def test_calls_that_answers_may_begin_with_are_refused(calls, tokens, more):
     """Leads are of calls written in the first way, without names of special tokens: a sketch would leave out other text."""
     protocol = Protocol(name="own", calls=calls, tokens=tokens, stops=("<end>",))
-    with pytest.raises(FormatError, match="the byte '{' begins the value as well as other text"):
+    with pytest.raises(FormatError, match=r"the byte '\{' begins the value as well as other text"):
         compile_response(small_vocabulary(protocol, special=True), protocol=protocol, tools=NEAR[:2] + more)
 
 
