@@ -129,10 +129,11 @@ def with_text(
     some = (arcs["node"] == text).nonzero()[0]
     if np.isin(mine & (1 << TOKEN_BITS) - 1, arcs["token"][some]).any() or np.isin(groups["node"], nodes).any():
         return None
-    which, at = np.divmod(np.arange(len(nodes) * len(some)), max(1, len(some)))
-    at, node = some[at], nodes[which]
-    kept = ~_within(node << TOKEN_BITS | arcs["token"][at], called)
-    more = {name: values[at[kept]] for name, values in arcs.items()} | {"node": node[kept]}
+    at, node = np.tile(some, len(nodes)), nodes.repeat(len(some))
+    if _within(arcs["token"][some], distinct(called & (1 << TOKEN_BITS) - 1)).any():
+        kept = ~_within(node << TOKEN_BITS | arcs["token"][at], called)
+        at, node = at[kept], node[kept]
+    more = {name: values[at] for name, values in arcs.items()} | {"node": node}
     parts = [groups]
     for group in (groups["node"] == text).nonzero()[0].tolist():
         row = rows[int(groups["hash"][group])]
