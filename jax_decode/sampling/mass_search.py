@@ -314,7 +314,7 @@ def search(tokens: Tokens, total: jax.Array, p: jax.Array, done: jax.Array, gues
     def settled(border: Border) -> jax.Array:
         """Rows in which few tokens are missing, or few left: each has at least the mass of one at `low`."""
         missing = jnp.minimum(wanted - border.above + _ROUNDING * wanted, border.between + border.error)
-        return (border.high - border.low == 1) | (missing < FEW * tokens.weight(border.low)) | done
+        return (border.low >= border.high - 1) | (missing < FEW * tokens.weight(border.low)) | done
 
     def place_of(count: jax.Array, border: Border) -> jax.Array:
         aim = jnp.minimum(_AIM * FEW * tokens.weight(border.low) / jnp.maximum(border.between, 1e-37), _MOST_BESIDE)

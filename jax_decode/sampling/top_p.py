@@ -78,7 +78,10 @@ def mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) ->
         found = search(tokens, tokens.total(), p, (best == NEVER) | (p >= 1), guesses)
         low, high = from_order(found.low), from_order(found.high)
         y = best_of_columns(own, inverse, FEW, high)
-        return jnp.maximum(_border_within(found, jnp.where(y >= low[:, None], y, NEVER), base, FEW), low)
+        y = largest(jnp.where(y >= low[:, None], y, NEVER), min(FEW, y.shape[1]))
+        # If only rounding keeps all of them from having the mass, the last one is the border: `low` may be far below.
+        last = y.min(1) if y.shape[1] == FEW else low
+        return jnp.maximum(jnp.maximum(_border_within(found, y, base, FEW), last), low)
 
     def by_few(logits: jax.Array, words: jax.Array | None, *rows: jax.Array) -> jax.Array:
         of_rows = inverse is not None and inverse.ndim > 0  # else one number for all of them
@@ -241,7 +244,9 @@ def _among_near(
     least, most = jnp.maximum(from_order(found.low), least), jnp.minimum(from_order(found.high), most)
     above = found.above + tokens.mass(to_order(most), found.high)
     here = (e >= least[:, None]) & (e < most[:, None]) & (e > 0)
-    low = jnp.where(here, y, jnp.inf).min(1)
+    # Sums are rounded in several ways: where none is left between the two, those above them have the mass.
+    some = jnp.where(here.any(1, keepdims=True), here, (e > 0) & (e >= from_order(found.high)[:, None]))
+    low = jnp.where(some, y, jnp.inf).min(1)
     high = jnp.maximum(jnp.where(here, y, NEVER).max(1), low)  # no turns for rows without any
 
     def another(ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -252,7 +257,7 @@ def _among_near(
         return jnp.where(enough, place, low), jnp.where(enough, high, place)
 
     ends = to_order(low), to_order(high) + 1
-    return from_order(jax.lax.while_loop(lambda ends: (ends[1] - ends[0] > 1).any(), another, ends)[0])
+    return from_order(jax.lax.while_loop(lambda ends: (ends[0] < ends[1] - 1).any(), another, ends)[0])  # a difference overflows
 
 
 def _border_within(found: Found, y: jax.Array, base: jax.Array, most: int) -> jax.Array:
