@@ -3,9 +3,9 @@
 The only module with collectives. Where a vocabulary is not spread there is no `Part`, and nothing of this is used.
 
 What crosses between devices, per row: a few numbers of every shard (`Part.every`: best score and its token, log-sums); k of each
-for a top-k (`Part.beside`); one sum, 33 times for a top-p (`Part.total`); and for a draw the masses of W columns, V / 32 numbers,
-added up where each device needs them. The last is the price of drawing the token that one device draws: noise belongs to columns
-of 32 tokens, which lie on several devices. Logits and masks stay where they are.
+for a top-k (`Part.beside`); one sum for every look of a top-p (`Part.total`); and for a draw the masses of W columns, V / 32
+numbers, added up where each device needs them. The last is the price of drawing the token that one device draws: noise belongs
+to columns of 32 tokens, which lie on several devices. Logits and masks stay where they are.
 """
 
 from __future__ import annotations

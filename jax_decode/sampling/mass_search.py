@@ -1,4 +1,4 @@
-"""A search for a number that few tokens of a probability mass lie below, down to the border of what is wanted of it.
+"""A search for the border of a probability mass, which ends at a number above the border with few tokens between the two.
 
 Places to look at are integers in the order of floats: of logits, or of their exponentials.
 """
@@ -17,7 +17,7 @@ from jax_decode.kernels.row_layout import LANES
 from jax_decode.kernels.vocabulary_shards import Part
 
 FEW = 32
-"""Tokens from the border up to a threshold above it that are sorted."""
+"""Tokens between the border and the number above it, at most: those are sorted."""
 TILES = 8
 """Pieces that a sum is added up in."""
 _FAR = -1e30
@@ -28,7 +28,7 @@ _ROUGHLY, _HALVES = 6, 4
 _BESIDE = 1 / 64
 """Of the way between two thresholds: how far beside the guess a sample is looked at, so that both come near."""
 _AIM, _MOST_BESIDE = 0.7, 1 / 4
-"""How many of `FEW` tokens above the guess is looked, and the most of the way between two thresholds."""
+"""How far above the guess a search looks: this share of `FEW` tokens, and at most this much of the way between two thresholds."""
 _SUM_ERROR = 4e-6
 """Relative error of a sum of exponentials, generously."""
 _ROUNDING = 2e-7
@@ -294,10 +294,11 @@ class Guesses(NamedTuple):
 
 
 def search(tokens: Tokens, total: jax.Array, p: jax.Array, done: jax.Array, guesses: Guesses) -> Found:
-    """A threshold below which there are at most `FEW` tokens down to the border, or tokens of one place alone.
+    """Two thresholds with the border between them, and at most `FEW` tokens, or tokens of one place, from the border to the upper
+    one; the lower one may be far below.
 
-    It is looked for at the guesses, then by regula falsi, a little above what that says: half of those tokens or so. Ties are met
-    by going from token to token.
+    They are looked for at the guesses, then by regula falsi, `_AIM` of those tokens above what that says. Ties are met by going
+    from token to token.
 
     Args:
       tokens: all; total: their mass, [B].

@@ -60,8 +60,8 @@ _SHARE, _LEAST_SAMPLED = 16, 512
 def mass_threshold(allowed: Allowed, inverse: jax.Array | None, p: jax.Array) -> jax.Array:
     """A threshold whose tokens are those of the largest threshold that still has probability p, float32[B].
 
-    A search leaves few tokens between two thresholds; those alone are sorted. A CPU sorts the largest few first: where they have
-    the probability, as they mostly have in texts, nothing is searched.
+    A search leaves few tokens between the border and a threshold above it; those alone are sorted. A CPU sorts the largest few
+    first: where they have the probability, as they mostly have in texts, nothing is searched.
     """
     top, listed = column_best_logits(allowed, inverse), listed_logits(allowed, inverse)
     best = best_of(allowed, top, listed)
