@@ -35,7 +35,7 @@ from jax_decode.kernels.row_layout import words_for
 from jax_decode.kernels.vocabulary_shards import Part, on_shards
 from jax_decode.sampling.choices import Allowed
 from jax_decode.sampling.sampling import among, by_part
-from jax_decode.step.masking import mask_parts, unpacked
+from jax_decode.step.masking import booleans, mask_parts
 from jax_decode.step.stack import accepts, sources
 from jax_decode.step.state import ConstraintState
 from jax_decode.tables.concatenation import FREE
@@ -304,7 +304,7 @@ def _by_noise(ranking: Perturbed, rows: _Rows, allowed: Allowed | None, listed: 
         raw = log_sum(x) if raw is None else raw
         text = ~functools.reduce(jnp.logical_or, [ids == rows.stop_ids[:, e : e + 1] for e in range(rows.stop_ids.shape[1])])
         if allowed.words is not None:
-            text &= unpacked(allowed.words, width, allowed.columns)
+            text &= booleans(allowed.words, width, allowed.columns)
         index.append(ids)
         values.append(jnp.where(text, x, NEVER))
     assert raw is not None

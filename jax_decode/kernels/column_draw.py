@@ -3,6 +3,7 @@ column, whether a candidate is before it, and what it is worth."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,7 @@ def drawn_in_column(
     Args:
       rows: int32[n, B], of `Settled.packed`.
       logits: float[B, P] of the column's tokens plane by plane, anything for those beyond the last.
-      word: uint32[B, 1] of the column, or None where all is allowed.
+      word: uint32[B, n] of the column, allowed is what any of them allows, or None where all is allowed.
       noise: key words uint32[B, 2] and step uint32[B].
       inverse: inverse temperature, float32[] or [B, 1], or None.
       columns: their number, and that of the logits of a row.
@@ -74,7 +75,8 @@ def _kernel(names: list[str], num_columns: int, width: int) -> Callable[..., Non
         own = column + plane * num_columns
         ok, x = own < width, clean(given["logits"])
         if "word" in given:
-            ok &= ((given["word"] >> plane.astype(jnp.uint32)) & 1) != 0
+            word = functools.reduce(jnp.bitwise_or, [given["word"][k : k + 1] for k in range(len(given["word"]))])
+            ok &= ((word >> plane.astype(jnp.uint32)) & 1) != 0
         y = scaled(x, given.get("inverse"))
         key, step = given["key"], given["step"]
         noise = gumbel((key[:1], key[1:]), step, (num_columns + plane).astype(jnp.uint32))

@@ -295,6 +295,7 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "le": operator.le,
     "gt": operator.gt,
     "ge": operator.ge,
+    "shift_right_arithmetic": operator.rshift,
     "shift_right_logical": jax.lax.shift_right_logical,
     "shift_left": _both(operator.lshift, jax.lax.shift_left),
     "select_n": _select,

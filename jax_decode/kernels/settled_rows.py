@@ -28,6 +28,8 @@ _NOTHING = 2**31 - 1
 """Larger than every token and column."""
 _FIELDS = 6
 """Of `Settled` without a candidate."""
+_COLUMN = 2
+"""Place of `Settled.column` among them."""
 
 
 class Lanes(NamedTuple):
@@ -245,8 +247,36 @@ class Untold(NamedTuple):
     turns: tuple[jax.Array, jax.Array]
 
 
-def settled(cut: Cut, given: Given, tops: jax.Array, lanes: Lanes, *, interpret: bool = False) -> tuple[jax.Array, Untold]:
-    """Threshold, draw and sums of every row: `Settled.packed`, int32[n, B], and of which rows the tops do not tell.
+class Written(NamedTuple):
+    """What the kernels write of every row: `Settled.packed`, int32[n, B]; and by itself the column that is drawn, int32[1, B],
+    the last where there is none. That is an index of reads by XLA, for which a part of an array is an operation of its own."""
+
+    rows: jax.Array
+    column: jax.Array
+
+    @staticmethod
+    def outputs(given: Given, batch: int, tile: Callable[..., Any]) -> tuple[list[pl.BlockSpec], list[jax.ShapeDtypeStruct]]:
+        """How they lie in a kernel, see `Given.specs`, and their shapes."""
+        sizes = given.fields, 1
+        return [of_lanes(n, tile) for n in sizes], [jax.ShapeDtypeStruct((n, batch), jnp.int32) for n in sizes]
+
+    def write(self, lanes: jax.Array, width: int) -> None:
+        """In a kernel, of 128 rows: numbers int32[128, 128] of `packed_lanes`; `width`: how many columns there are."""
+        turned = lanes.T
+        self._set(turned[: self.rows.shape[0]], jnp.minimum(turned[_COLUMN : _COLUMN + 1], width - 1))
+
+    def copy(self, other: Written) -> None:
+        """In a kernel, likewise."""
+        self._set(*(x[...] for x in other))
+
+    def _set(self, *values: jax.Array) -> None:
+        ref: Any
+        for ref, x in zip(self, values):
+            ref[...] = x
+
+
+def settled(cut: Cut, given: Given, tops: jax.Array, lanes: Lanes, *, interpret: bool = False) -> tuple[Written, Untold]:
+    """Threshold, draw and sums of every row, and of which rows the tops do not tell.
 
     Args:
       cut: what is kept.
@@ -263,7 +293,8 @@ def settled(cut: Cut, given: Given, tops: jax.Array, lanes: Lanes, *, interpret:
     def tile(i: Any) -> Any:
         return jax.lax.div(i, TURNED)
 
-    rows, untold, *turns = pl.pallas_call(
+    specs, shapes = Written.outputs(given, batch, tile)
+    rows, column, untold, *turns = pl.pallas_call(
         _kernel(cut, given, tree, batch),
         grid=(blocks,),
         in_specs=[
@@ -271,9 +302,9 @@ def settled(cut: Cut, given: Given, tops: jax.Array, lanes: Lanes, *, interpret:
             *(pl.BlockSpec((height, LANES), lambda i: (i, 0)) for _ in sums),
             *given.specs(tile),
         ],
-        out_specs=[of_lanes(given.fields, tile), *[pl.BlockSpec(memory_space=pltpu.SMEM)] * 3],
+        out_specs=[*specs, *[pl.BlockSpec(memory_space=pltpu.SMEM)] * 3],
         out_shape=[
-            jax.ShapeDtypeStruct((given.fields, batch), jnp.int32),
+            *shapes,
             jax.ShapeDtypeStruct((1, blocks + 1), jnp.int32),
             one,
             one,
@@ -287,7 +318,7 @@ def settled(cut: Cut, given: Given, tops: jax.Array, lanes: Lanes, *, interpret:
         name="tops_settled",
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
     )(tops, *sums, *given.arrays)
-    return rows, Untold(untold, (turns[0], turns[1]))
+    return Written(rows, column), Untold(untold, (turns[0], turns[1]))
 
 
 def _kernel(cut: Cut, given: Given, tree: Any, batch: int) -> Callable[..., None]:
@@ -297,7 +328,7 @@ def _kernel(cut: Cut, given: Given, tree: Any, batch: int) -> Callable[..., None
     def kernel(tops: Any, *refs: Any) -> None:
         own = refs[tree.num_leaves : tree.num_leaves + len(given.arrays)]
         lanes = jax.tree.unflatten(tree, [ref[...] for ref in refs[: tree.num_leaves]])
-        out, untold, *turns, weights, sheet, turned, results = refs[tree.num_leaves + len(own) :]
+        out, column, untold, *turns, weights, sheet, turned, results = refs[tree.num_leaves + len(own) :]
         step = pl.program_id(0)
         first = pl.multiple_of(jax.lax.rem(step, TURNED) * SUBLANES, SUBLANES)
         pl.when(first == 0)(lambda: given.turn(own, sheet, turned))
@@ -316,7 +347,7 @@ def _kernel(cut: Cut, given: Given, tree: Any, batch: int) -> Callable[..., None
 
         @pl.when((first == LANES - SUBLANES) | (step == pl.num_programs(0) - 1))
         def _() -> None:
-            out[...] = results[...].T[: given.fields]
+            Written(out, column).write(results[...], tops.shape[2])
 
     return kernel
 

@@ -18,7 +18,7 @@ from jax_decode.kernels.column_tops import Cut
 from jax_decode.kernels.one_pass import Read, over_block, specs_of
 from jax_decode.kernels.planes import NEVER, Planes, allowed_logits, drawable
 from jax_decode.kernels.row_layout import LANES
-from jax_decode.kernels.settled_rows import Given, Lanes, Untold, columns_of_block, of_lanes, packed_lanes, settled_block
+from jax_decode.kernels.settled_rows import Given, Lanes, Untold, Written, columns_of_block, packed_lanes, settled_block
 from jax_decode.kernels.turned_rows import SUBLANES, TURNED
 
 _MEMORY = 13 << 20
@@ -34,8 +34,8 @@ def fits(width: int, candidates: int) -> bool:
 
 
 def settled_whole(
-    cut: Cut, given: Given, source: Read, lanes: Lanes, rows: jax.Array, untold: Untold, *, interpret: bool = False
-) -> jax.Array:
+    cut: Cut, given: Given, source: Read, lanes: Lanes, rows: Written, untold: Untold, *, interpret: bool = False
+) -> Written:
     """`rows` of `settled`, with those that its tops do not tell of.
 
     Args:
@@ -53,7 +53,9 @@ def settled_whole(
     def tile(i: Any, _: Any, blocks: Any) -> Any:
         return jax.lax.div(blocks[0, i], TURNED)
 
-    return pl.pallas_call(
+    specs, shapes = Written.outputs(given, batch, tile)
+    first = 1 + len(planes) + len(sums) + len(given.arrays)
+    found = pl.pallas_call(
         _kernel(cut, given, source, tree),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
@@ -62,21 +64,22 @@ def settled_whole(
                 *planes,
                 *(pl.BlockSpec((eight, LANES), lambda i, j, blocks: (blocks[0, i], 0)) for _ in sums),
                 *given.specs(tile),
-                of_lanes(given.fields, tile),
+                *specs,
             ],
-            out_specs=of_lanes(given.fields, tile),
+            out_specs=specs,
             scratch_shapes=[
                 pltpu.VMEM((-(-logits.shape[1] // num_words), eight, num_words), jnp.float32),
                 *given.memory,
                 pltpu.VMEM((LANES, LANES), jnp.int32),
             ],
         ),
-        out_shape=jax.ShapeDtypeStruct(rows.shape, rows.dtype),
-        input_output_aliases={1 + len(planes) + len(sums) + len(given.arrays): 0},
+        out_shape=shapes,
+        input_output_aliases={first + k: k for k in range(len(rows))},
         interpret=interpret,
         name="rows_settled",
         compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary", "arbitrary"), disable_bounds_checks=True),
-    )(untold.blocks, *[logits] * (len(planes) - len(masks)), *masks, *sums, *given.arrays, rows)
+    )(untold.blocks, *[logits] * (len(planes) - len(masks)), *masks, *sums, *given.arrays, *rows)
+    return Written(*found)
 
 
 def _shape_of(source: Read) -> tuple[int, int, int]:
@@ -92,7 +95,8 @@ def _kernel(cut: Cut, given: Given, source: Read, tree: Any) -> Callable[..., No
 
     def kernel(blocks: Any, *refs: Any) -> None:
         planes, sums = refs[:count], refs[count : count + tree.num_leaves]
-        own, (before, out, cells, sheet, turned, results) = refs[count + len(sums) : -6], refs[-6:]
+        own, (cells, sheet, turned, results) = refs[count + len(sums) : -8], refs[-4:]
+        before, out = Written(*refs[-8:-6]), Written(*refs[-6:-4])
         step, begin = pl.program_id(0), pl.program_id(1) * width
         block = blocks[0, step]
         first = pl.multiple_of(jax.lax.rem(block, TURNED) * SUBLANES, SUBLANES)
@@ -110,7 +114,7 @@ def _kernel(cut: Cut, given: Given, source: Read, tree: Any) -> Callable[..., No
         def begun() -> None:
             @pl.when((step == 0) | (tile != last))
             def _() -> None:
-                sheet[: given.fields] = before[...]
+                sheet[: given.fields] = before.rows[...]
                 results[...] = sheet[...].T
 
             given.turn(own, sheet, turned)
@@ -122,11 +126,11 @@ def _kernel(cut: Cut, given: Given, source: Read, tree: Any) -> Callable[..., No
             found = settled_block(cut, cells, None, lanes, given.rows_of(own, turned[pl.ds(first, eight)]), real)
             old = results[pl.ds(first, eight)]
             results[pl.ds(first, eight)] = jnp.where(old[:, _WHOLE : _WHOLE + 1] > 0, old, packed_lanes(found))
-            out[...] = results[...].T[: given.fields]
+            out.write(results[...], num_words)
 
         some = blocks[0, blocks.shape[1] - 1] > 0
         half = jax.lax.rem(block, eights) if eights > 1 and batch > SUBLANES else None
-        pl.when(~some)(lambda: out.__setitem__(..., before[...]))
+        pl.when(~some)(lambda: out.copy(before))
         pl.when(some & (begin == 0))(begun)
         pl.when(some)(lambda: over_block(kept, written, planes, source, begin, half))
         pl.when(some & (begin + width == num_words))(decided)

@@ -18,7 +18,7 @@ from jax_decode.kernels.column_draw import drawn_in_column
 from jax_decode.kernels.column_tops import TOPS, Cut, tops_of
 from jax_decode.kernels.gather import places, read, whole
 from jax_decode.kernels.planes import NEVER, Planes, Sum, allowed_logits, both, column_sum, column_sums, drawable
-from jax_decode.kernels.settled_rows import Given, Lanes, Settled, settled
+from jax_decode.kernels.settled_rows import Given, Lanes, Written, settled
 from jax_decode.kernels.settled_whole import fits, settled_whole
 from jax_decode.sampling.candidates import Drawn, with_candidates
 from jax_decode.sampling.choices import Allowed
@@ -75,8 +75,8 @@ def _cuts(sampler: Sampler, allowed: Allowed) -> bool:
 
 def _settled_by_tops(
     sampler: Sampler, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool, *, interpret: bool = False
-) -> jax.Array:
-    """`Settled.packed` of every row."""
+) -> Written:
+    """What is settled of every row."""
     source, tops, lanes = _kept(allowed, inverse, isinstance(sampler, TopP), with_raw, interpret)
     cut, number = _cut_of(sampler)
     given = Given.of(number, inverse, (cast(jax.Array, noise.key), noise.step), _raw(allowed))
@@ -85,17 +85,20 @@ def _settled_by_tops(
 
 
 def _drawn(
-    rows: jax.Array, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool, *, interpret: bool = False
+    rows: Written, allowed: Allowed, inverse: jax.Array | None, noise: Noise, with_raw: bool, *, interpret: bool = False
 ) -> Choice:
     """The choices of rows that `_settled_by_tops` has settled."""
     columns, word = (allowed.num_words, allowed.logits.shape[1]), None
-    column = jnp.minimum(Settled.unpacked(rows).column, columns[0] - 1)[:, None]
+    column = rows.column.T
     plane = whole(places(min(-(-columns[1] // columns[0]), 32), column.shape[:1]))
     logits = taken(allowed.logits, jnp.minimum(column + plane * columns[0], columns[1] - 1))
-    if allowed.words is not None:
+    if allowed.union is not None:
+        of_sources = allowed.union[1]
+        word = read(allowed.union[0], of_sources, jnp.broadcast_to(column, of_sources.shape))
+    elif allowed.words is not None:
         word = allowed.word_at(column)
     of_noise = cast(jax.Array, noise.key), noise.step
-    token, logprob, raw = drawn_in_column(rows, logits, word, of_noise, inverse, columns, interpret=interpret)
+    token, logprob, raw = drawn_in_column(rows.rows, logits, word, of_noise, inverse, columns, interpret=interpret)
     return Choice(token, logprob, raw if with_raw else jnp.full_like(raw, jnp.nan))
 
 

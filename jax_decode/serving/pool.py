@@ -396,7 +396,7 @@ class ConstraintPool:
             values = {"rows": packed(own, columns.num_words, columns.shards), "only": only_tokens(own)}
             self._write({"rows": _OF_ROWS}, {"rows": Written(np.array(at.rows, np.int32)[at.new_rows], values)})
         if at.new_increments:
-            numbers = {"increments": made.stacks.increments[at.new_increments].astype(np.int32)}
+            numbers = {"increments": made.stacks.increments[at.new_increments]}
             what = {"increments": Written(np.array(at.increments, np.int32)[at.new_increments], numbers)}
             self._write({"increments": ("increments",)}, what)
 

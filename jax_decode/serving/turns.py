@@ -21,6 +21,7 @@ from jax_decode.sampling.sampling import among, checked, choose
 from jax_decode.serving.rows import put_row
 from jax_decode.step.forking import row_axes
 from jax_decode.step.masking import located, mask_parts
+from jax_decode.step.packing import PackedState, packed, unpacked
 from jax_decode.step.state import ConstraintState, Status
 from jax_decode.step.transition import advance
 from jax_decode.tables.tables import ConstraintTables
@@ -123,9 +124,9 @@ def turn(
 
     projection = projection_of(decoder)
 
-    def step(carry: tuple[jax.Array, Rows, jax.Array]) -> tuple[jax.Array, Rows, jax.Array]:
-        i, rows, out = carry
-        state, logits = rows.state, said(tables, sampler, rows.logits, projection)
+    def step(carry: tuple[jax.Array, Rows, PackedState, jax.Array]) -> tuple[jax.Array, Rows, PackedState, jax.Array]:
+        i, rows, places, out = carry
+        state, logits = unpacked(places), said(tables, sampler, rows.logits, projection)
         if tables is None:
             at, allowed = None, among(logits, None, Columns(words_for(logits.shape[1])))
         else:
@@ -138,14 +139,15 @@ def turn(
         logits, cache = applied(decoder, projection, fed, rows.cache, count)
         logits = logits[:, -1].astype(rows.logits.dtype)
         out = jax.lax.dynamic_update_index_in_dim(out, jnp.maximum(taken, -1), i, 0)
-        return i + 1, Rows(cache, state, logits, rows.keys, rows.count + 1), out
+        return i + 1, dataclasses.replace(rows, cache=cache, logits=logits, count=rows.count + 1), packed(state), out
 
-    def going(carry: tuple[jax.Array, Rows, jax.Array]) -> jax.Array:
-        return (carry[0] < steps) & carry[1].state.running.any()
+    def going(carry: tuple[jax.Array, Rows, PackedState, jax.Array]) -> jax.Array:
+        return (carry[0] < steps) & carry[2].running.any()
 
     out = jnp.full((steps + 1, rows.keys.shape[0]), -1, jnp.int32)
-    _, rows, out = jax.lax.while_loop(going, step, (jnp.int32(0), rows, out))
-    return rows, out.at[steps].set(rows.state.status)
+    places, rows = packed(rows.state), dataclasses.replace(rows, state=None)  # type: ignore[arg-type]
+    _, rows, places, out = jax.lax.while_loop(going, step, (jnp.int32(0), rows, places, out))
+    return dataclasses.replace(rows, state=unpacked(places)), out.at[steps].set(places.status)
 
 
 @program(donate=["rows"])

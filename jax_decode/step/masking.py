@@ -6,7 +6,6 @@ and `mask_logits` are the general, slower form for a user's own sampling code.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -28,6 +27,7 @@ from jax_decode.kernels.rows_gpu import by_programs, in_programs
 from jax_decode.kernels.target import LANES, target
 from jax_decode.step.argument_checks import check_logits, check_state, check_tables
 from jax_decode.step.guards import allows as allowed_by
+from jax_decode.step.packing import PackedState, unpacked, without_cells
 from jax_decode.step.parallel_stacks import by_rows
 from jax_decode.step.stack import Known, Sources, accepts, places_of, shortest, sources, stack_at, without_twins
 from jax_decode.step.state import ConstraintState
@@ -86,17 +86,17 @@ def located(tables: ConstraintTables, state: ConstraintState) -> Sources:
     by_kernel = by_lanes if in_lanes(tables.nodes, tables.levels, tables.groups, *of_stacks) else by_programs
     if by_kernel is by_programs and not in_programs():
         return sources(tables, state)
-    small = dataclasses.replace(state, cell=jnp.zeros((len(state.status), 0), jnp.int32))
     try:
-        record, known = by_kernel(_located_row, tables, small)
+        record, known = by_kernel(_located_row, tables, without_cells(state))
     except NotARowProgramError:
         return sources(tables, state)
     at, nothing = places_of(tables, state), jnp.zeros_like(record[ACCEPT])
     return at._replace(record=tuple(record.get(column, nothing) for column in range(8)), slope=nothing, known=known)
 
 
-def _located_row(tables: ConstraintTables, state: ConstraintState) -> tuple[dict[int, jax.Array], Known]:
+def _located_row(tables: ConstraintTables, rows: PackedState) -> tuple[dict[int, jax.Array], Known]:
     """What is known of a row before its token, and the columns of its nodes that are asked for besides."""
+    state = unpacked(rows)
     at = sources(tables, state)
     asked = [ARC_OFFSET, ARC_COUNT, ACCEPT] if tables.search_depth else [ACCEPT]
     if target() != LANES:  # for lists that are made later
@@ -112,7 +112,8 @@ def _known(tables: ConstraintTables, state: ConstraintState, at: Sources) -> Kno
     accepted, exists = accepts(tables, at)[:, None].astype(jnp.int32), groups.exists.astype(jnp.int32)
     listed_here = tables.search_depth and tables.max_candidates and target() == LANES  # a program would list arc after arc
     arcs = _arcs_known(tables, state, at, accepted != 0) if listed_here else ()
-    return Known(accepted, mask_rows(tables, state, at), cost, need, exists, *groups[1:], row, arcs)
+    source = groups.source if tables.has_stack else None
+    return Known(accepted, mask_rows(tables, state, at), cost, need, exists, groups.place, source, row, arcs)
 
 
 def _arcs_known(tables: ConstraintTables, state: ConstraintState, at: Sources, accepted: jax.Array) -> tuple[jax.Array, ...]:
@@ -430,10 +431,10 @@ def dense(parts: MaskParts, width: int, columns: Columns | None = None) -> jax.A
     """A mask's parts as booleans, bool[B, width]; None for columns over one device."""
     batch = jnp.arange(parts.words.shape[0], dtype=jnp.int32)[:, None]
     place = jnp.where(parts.allowed, parts.token, width)
-    return unpacked(parts.words, width, columns).at[batch, place].set(True, mode="drop")
+    return booleans(parts.words, width, columns).at[batch, place].set(True, mode="drop")
 
 
-def unpacked(words: jax.Array, width: int, columns: Columns | None = None) -> jax.Array:
+def booleans(words: jax.Array, width: int, columns: Columns | None = None) -> jax.Array:
     """Bit planes uint32[B, W] as booleans, bool[B, width]; None for columns over one device."""
     shards = None if columns is None else columns.shards
     count, own = (1, words.shape[1] * 32) if shards is None else (shards.count, shards.width)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jax_decode.step.state import ConstraintState, Status
 
-_NUMBERS = ("status", "dropped", "remaining", "alloc")
+_NUMBERS = ("status", "remaining", "alloc", "dropped")
 _ROWS = ("node", "top", "register", "canonical", "used", "sources")
 
 
@@ -21,7 +21,8 @@ class PackedState:
     """Position of every row in its constraint.
 
     Attributes:
-      small: int32[B, F], side by side: status, dropped, remaining, alloc; then the fields with several numbers for each row.
+      small: int32[B, F], side by side: status, remaining, alloc; dropped, which nothing sets where a row has one configuration,
+        where it may have several; then the fields with several numbers for each row.
       cell, depth_limit, stop_ids: as in `ConstraintState`.
       widths: static; how many numbers each of the latter fields has.
     """
@@ -40,7 +41,7 @@ class PackedState:
     @property
     def dropped(self) -> jax.Array:
         """bool[B], see `ConstraintState`."""
-        return self.small[:, _NUMBERS.index("dropped")] != 0
+        return unpacked(self).dropped
 
     @property
     def running(self) -> jax.Array:
@@ -59,8 +60,8 @@ jax.tree_util.register_dataclass(
 
 def packed(state: ConstraintState) -> PackedState:
     """The state as a loop carries it."""
-    numbers = [getattr(state, name).astype(jnp.int32)[:, None] for name in _NUMBERS]
     rows = [getattr(state, name) for name in _ROWS]
+    numbers = [getattr(state, name).astype(jnp.int32)[:, None] for name in _numbers_of(rows[0].shape[1])]
     return PackedState(
         small=jax.lax.concatenate([*numbers, *rows], 1),
         cell=state.cell,
@@ -72,10 +73,21 @@ def packed(state: ConstraintState) -> PackedState:
 
 def unpacked(state: PackedState) -> ConstraintState:
     """The inverse of `packed`."""
-    fields: dict[str, jax.Array] = {name: state.small[:, i] for i, name in enumerate(_NUMBERS)}
-    begin = len(_NUMBERS)
+    numbers = _numbers_of(state.widths[0])
+    fields: dict[str, jax.Array] = {name: state.small[:, i] for i, name in enumerate(numbers)}
+    begin = len(numbers)
     for name, width in zip(_ROWS, state.widths):
         fields[name] = jax.lax.slice_in_dim(state.small, begin, begin + width, axis=1)
         begin += width
-    fields["dropped"] = state.dropped
+    fields["dropped"] = fields["dropped"] != 0 if "dropped" in fields else jnp.zeros(len(state.small), bool)
     return ConstraintState(cell=state.cell, depth_limit=state.depth_limit, stop_ids=state.stop_ids, **fields)
+
+
+def without_cells(state: ConstraintState) -> PackedState:
+    """The state as kernels of rows take it: `unpacked` in front and `packed` in the kernel cost nothing, fields one by one do."""
+    return dataclasses.replace(packed(state), cell=jnp.zeros((len(state.status), 0), jnp.int32))
+
+
+def _numbers_of(configurations: int) -> tuple[str, ...]:
+    """The fields with one number for each row."""
+    return _NUMBERS if configurations > 1 else _NUMBERS[:-1]

@@ -44,8 +44,8 @@ from jax_decode.tables.tables import ConstraintTables
 class Known(NamedTuple):
     """What a kernel has found of rows before their tokens, int32; see `masking.located`.
 
-    accepted: [B, 1]; rows: [B, S], of `mask_rows`; cost, need: [B, S], of `limits`; need is None without stacks. exists, place,
-    source, row: [B, G], the groups of all sources as a list like `Joint`, and their bit rows. arcs: [B, M + E] each, of the list
+    accepted: [B, 1]; rows: [B, S], of `mask_rows`; cost, need: [B, S], of `limits`. exists, place, source, row: [B, G], the groups
+    of all sources as a list like `Joint`, and their bit rows; need and source are None without stacks. arcs: [B, M + E] each, of the list
     of arcs of sources without bit row their places in the table, and what they may cost and need; a stop id t that may be taken
     has the place -1 - t. Nothing where no constraint has arcs.
     """
@@ -56,7 +56,7 @@ class Known(NamedTuple):
     need: jax.Array | None
     exists: jax.Array
     place: jax.Array
-    source: jax.Array
+    source: jax.Array | None
     row: jax.Array
     arcs: tuple[jax.Array, ...]
 
@@ -227,8 +227,10 @@ def number(tables: ConstraintTables, value: jax.Array, tokens: jax.Array) -> jax
     if not tables.increments.shape[0]:
         return value
     table = jnp.clip(-1 - value, 0, tables.increments.shape[0] - 1)
-    looked_up = read(tables.increments, table, jnp.broadcast_to(tokens[None, :, None], value.shape), rows=1).astype(jnp.int32)
-    return jnp.where(value < 0, looked_up, value)
+    token = jnp.broadcast_to(tokens[None, :, None], value.shape)
+    word = read(tables.increments, table, token >> 1, rows=1)
+    looked_up = (word >> ((token & 1) << 4).astype(jnp.uint32)) & 0xFFFF
+    return jnp.where(value < 0, looked_up.astype(jnp.int32), value)
 
 
 def added(register: jax.Array, number: jax.Array) -> jax.Array:

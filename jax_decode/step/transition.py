@@ -21,6 +21,7 @@ from jax_decode.kernels.target import target
 from jax_decode.step.argument_checks import check_advance
 from jax_decode.step.guards import after_guard, with_keys
 from jax_decode.step.masking import budget, located
+from jax_decode.step.packing import PackedState, packed, unpacked, without_cells
 from jax_decode.step.parallel_stacks import by_rows, with_all_stacks
 from jax_decode.step.popping import along, below, kept, num_kept, popped
 from jax_decode.step.stack import (
@@ -134,16 +135,16 @@ def _concluded(state: ConstraintState, tokens: jax.Array, moved: _Moved) -> Cons
 
 def _by_lanes(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources) -> ConstraintState:
     """`advance` by kernels of one row in every lane; bit rows and cells, and arcs that are too many, are read outside."""
-    batch, token = len(tokens), jnp.clip(tokens, 0, tables.vocab_size - 1)
-    word, plane = (x[:, None] for x in tables.columns.place(token))
+    batch, token = len(tokens), jnp.clip(jax.lax.optimization_barrier(tokens), 0, tables.vocab_size - 1)
+    word = _place(tables, token)[0][:, None]
     assert at.known is not None
     bits = read(tables.rows, at.known.row, jnp.broadcast_to(word, at.known.row.shape))
     searched = not tables.search_depth or in_lanes(tables.arcs)
-    small = dataclasses.replace(state, cell=jnp.zeros((batch, 0), jnp.int32))
-    rows = (small, at, tokens, bits, plane)
+    small, found = without_cells(state), (at.record, at.known)
+    rows = (small, found, tokens, bits)
     if not tables.has_stack:
-        found = None if searched else of_arcs(tables, at.record, token)
-        return dataclasses.replace(state, **by_lanes(_regular_row, tables, (*rows, found)))
+        node = None if searched else of_arcs(tables, at.record, token)
+        return _with(state, by_lanes(_regular_row, tables, (*rows, node)), state.cell)
     arc = increments = None
     if not searched:
         index, of_arc = only_arc(tables, at, token)
@@ -151,11 +152,15 @@ def _by_lanes(tables: ConstraintTables, state: ConstraintState, tokens: jax.Arra
         arc = jnp.minimum(index, 1), of_arc, jnp.concatenate(every, 1)
     if tables.increments.shape[0]:
         which = jax.lax.broadcasted_iota(jnp.int32, (batch, tables.increments.shape[0]), 1)
-        increments = read(tables.increments, which, jnp.broadcast_to(token[:, None], which.shape))
+        increments = read(tables.increments, which, jnp.broadcast_to(token[:, None] >> 1, which.shape))
     moved, alloc, given = by_lanes(_written_row, tables, (*rows, arc, increments))
     cell, path = _written_and_below(tables, state.cell, given)
-    last = by_lanes(_last_row_of_path, tables, (small, at, tokens, moved, alloc, path))
-    return dataclasses.replace(state, cell=cell, **last)
+    return _with(state, by_lanes(_last_row_of_path, tables, (small, found, tokens, moved, alloc, path)), cell)
+
+
+def _with(state: ConstraintState, small: jax.Array, cell: jax.Array) -> ConstraintState:
+    """The state with other numbers int32[B, F], as `PackedState` has them, and cells."""
+    return unpacked(dataclasses.replace(packed(state), small=small, cell=cell))
 
 
 def _written_and_below(tables: ConstraintTables, cell: jax.Array, given: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -174,49 +179,65 @@ def _written_and_below(tables: ConstraintTables, cell: jax.Array, given: jax.Arr
 
 def _by_programs(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources) -> ConstraintState:
     """`advance` by a kernel of one row in every program."""
-    small = dataclasses.replace(state, cell=jnp.zeros((len(tokens), 0), jnp.int32))
-    word, plane = (x[:, None] for x in tables.columns.place(jnp.clip(tokens, 0, tables.vocab_size - 1)))
-    rows = (small, at, tokens, word, plane)
-    changed, *cell = by_programs(_stepped_row, tables, rows, state.cell if tables.has_stack else None)
-    return dataclasses.replace(state, **changed, **({"cell": cell[0]} if cell else {}))
+    rows = without_cells(state), (at.record, at.known), tokens
+    small, *cell = by_programs(_stepped_row, tables, rows, state.cell if tables.has_stack else None)
+    return _with(state, small, cell[0] if cell else state.cell)
 
 
 def _stepped_row(tables: ConstraintTables, rows: Any, cell: jax.Array | None = None) -> tuple[Any, ...]:
-    """What `advance` changes in rows; with a stack, and its cells."""
-    state, at, tokens, word, plane = rows
-    bits = read(tables.rows, at.known.row, jnp.broadcast_to(word, at.known.row.shape))
+    """The numbers of rows after a token, as `PackedState` has them; with a stack, and its cells."""
+    small, found, tokens = rows
+    word = _place(tables, jnp.clip(tokens, 0, tables.vocab_size - 1))[0][:, None]
+    bits = read(tables.rows, found[1].row, jnp.broadcast_to(word, found[1].row.shape))
+    before = small, found, tokens, bits, None
     if cell is None:
-        return (_regular_row(tables, (state, at, tokens, bits, plane, None)),)
-    moved, alloc, new = _landed_row(tables, (state, at, tokens, bits, plane, None, None))
-    cell = appended(cell, new, state.alloc)
-    return _last_row(tables, (state, at, tokens, moved, alloc, below(tables, cell, moved["top"]))), cell
+        return (_regular_row(tables, before),)
+    moved, alloc, new = _landed_row(tables, (*before, None))
+    cell = appended(cell, new, unpacked(small).alloc)
+    return _last_row(tables, (small, found, tokens, moved, alloc, below(tables, cell, moved["top"]))), cell
 
 
-def _group_of(at: Sources, bits: jax.Array, plane: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What `_only_group` returns of the groups that are known, by the words with the bit of the row's token."""
+def _before(tables: ConstraintTables, small: PackedState, found: Any) -> tuple[ConstraintState, Sources]:
+    """The state and the sources of rows; `found`: `Sources.record` and `Sources.known`."""
+    state, (record, known) = unpacked(small), found
+    return state, places_of(tables, state)._replace(record=record, known=known)
+
+
+def _place(tables: ConstraintTables, token: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """`Columns.place` of tokens that are not negative, on one device, by operations that a kernel of rows has."""
+    plane = jax.lax.div(token, jnp.int32(tables.num_words))
+    return token - plane * tables.num_words, plane
+
+
+def _group_of(tables: ConstraintTables, at: Sources, bits: jax.Array, token: jax.Array) -> tuple[jax.Array, ...]:
+    """What `_only_group` returns of the groups that are known, by the words with the bit of the row's token; without stacks, no
+    source."""
     assert at.known is not None
+    plane = _place(tables, token)[1][:, None]
     hit = (at.known.exists != 0) & ((bits >> plane.astype(jnp.uint32)) & 1 != 0)
-    group, source = picked(hit, at.known.place + 1, at.known.source)
-    return group, source
+    return picked(hit, at.known.place + 1, *([] if at.known.source is None else [at.known.source]))
 
 
-def _regular_row(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
-    """What `advance` changes in rows of regular constraints; `found`: where arcs lead to, if that is known."""
-    state, at, tokens, bits, plane, found = rows
-    group, _ = _group_of(at, bits, plane)
+def _regular_row(tables: ConstraintTables, rows: Any) -> jax.Array:
+    """`_last_row` for regular constraints; `arc`: where arcs lead to, if that is known."""
+    small, found, tokens, bits, arc = rows
+    state, at = _before(tables, small, found)
+    token = jnp.clip(tokens, 0, tables.vocab_size - 1)
+    (group,) = _group_of(tables, at, bits, token)
     (following,) = fields(tables.groups, (GROUP_NEXT,), jnp.maximum(group - 1, 0))
     node = jnp.where(group > 0, following, 0)[:, 0]
-    if found is None and tables.search_depth:
-        found = of_arcs(tables, at.record, jnp.clip(tokens, 0, tables.vocab_size - 1))
-    node = node if found is None else jnp.maximum(node, found)
-    return _last_row(tables, (state, at, tokens, {"node": node[:, None]}, state.alloc, None))
+    if arc is None and tables.search_depth:
+        arc = of_arcs(tables, at.record, token)
+    node = node if arc is None else jnp.maximum(node, arc)
+    return _last_row(tables, (small, found, tokens, {"node": node[:, None]}, state.alloc, None))
 
 
 def _landed_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Array], jax.Array, list[jax.Array]]:
     """Node, top and register after a token; where the next cell will be written; the columns of the new cells."""
-    state, at, tokens, bits, plane, arc, increments = rows
-    group, source = _group_of(at, bits, plane)
+    small, found, tokens, bits, arc, increments = rows
+    state, at = _before(tables, small, found)
     token = jnp.clip(tokens, 0, tables.vocab_size - 1)
+    group, source = _group_of(tables, at, bits, token)
     if arc is not None:  # its record is all there is
         arc, of_arc, effects = arc
         tables = dataclasses.replace(tables, arcs=jnp.concatenate([jnp.zeros((1, ARC_NEXT), jnp.int32), effects], 1))
@@ -224,8 +245,8 @@ def _landed_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Arra
         arc, of_arc = only_arc(tables, at, token)
     else:
         arc = of_arc = jnp.zeros_like(group)
-    if increments is not None:  # those of the row's own token are all there are
-        tables, token = dataclasses.replace(tables, increments=increments.T), jnp.zeros_like(token)
+    if increments is not None:  # the words with the row's own token are all there are
+        tables, token = dataclasses.replace(tables, increments=increments.T), token & 1
     taken = taken_by(tables, group, arc, stack_at(tables, at, jnp.where(arc > 0, of_arc, source))[0])
     length, moved, cells = _landed(tables, state, taken, token, state.alloc[:, None])
     return moved, state.alloc + length[:, 0], cells.columns
@@ -234,11 +255,11 @@ def _landed_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Arra
 def _written_row(tables: ConstraintTables, rows: Any) -> tuple[dict[str, jax.Array], jax.Array, jax.Array]:
     """`_landed_row` with what `row_cells` is to write, the numbers of one new cell after another, and to follow."""
     moved, alloc, columns = _landed_row(tables, rows)
-    new = stacked([x[:, 0] for x in columns]).reshape(len(alloc), -1)
-    return moved, alloc, jnp.concatenate([rows[0].alloc[:, None] * tables.cell_width, moved["top"], new], 1)
+    new, place = stacked([x[:, 0] for x in columns]).reshape(len(alloc), -1), unpacked(rows[0]).alloc[:, None]
+    return moved, alloc, jnp.concatenate([place * tables.cell_width, moved["top"], new], 1)
 
 
-def _last_row_of_path(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
+def _last_row_of_path(tables: ConstraintTables, rows: Any) -> jax.Array:
     """`_last_row` with the path down that `row_cells` has found."""
     *others, path = rows
     count = tables.max_pops + 1
@@ -247,18 +268,18 @@ def _last_row_of_path(tables: ConstraintTables, rows: Any) -> dict[str, jax.Arra
     return _last_row(tables, (*others, (tops, jnp.moveaxis(columns, 1, 2))))
 
 
-def _last_row(tables: ConstraintTables, rows: Any) -> dict[str, jax.Array]:
-    """What `advance` changes in rows; `moved`: what their tokens lead to; `below_top`: of their stacks, see `below`."""
-    state, at, tokens, moved, alloc, below_top = rows
+def _last_row(tables: ConstraintTables, rows: Any) -> jax.Array:
+    """The numbers of rows after a token, as `PackedState` has them; `moved`: what it leads to; `below_top`: of the stacks, see
+    `below`."""
+    small, found, tokens, moved, alloc, below_top = rows
+    state, at = _before(tables, small, found)
     text = (tokens >= 0) & (tokens < tables.vocab_size)
     after = dataclasses.replace(state, **moved | {"node": jnp.where(text[:, None], moved["node"], 0), "alloc": alloc})
     if below_top is not None:
         (begin,) = fields(tables.frames, (DELTA_OFFSET,), after.node)
         after = dataclasses.replace(after, sources=kept(tables, along(tables, after.node, begin, after.register, *below_top)))
     complete = accepts(tables, places_of(tables, after))
-    after = _concluded(state, tokens, _Moved(accepts(tables, at), complete, *_FIELDS(after)))
-    changed = ("node", "top", "register", "alloc", "sources", "remaining", "status")
-    return {name: getattr(after, name) for name in changed if getattr(after, name).size}
+    return packed(_concluded(state, tokens, _Moved(accepts(tables, at), complete, *_FIELDS(after)))).small
 
 
 def _moved(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources | None = None) -> _Moved:

@@ -50,7 +50,7 @@ class StackArrays:
     arc_effects: NDArray[np.int32]
     pushes: NDArray[np.int32]
     symbols: NDArray[np.int32]
-    increments: NDArray[np.uint16]
+    increments: NDArray[np.uint32]
     initial: NDArray[np.int32]
 
 
@@ -96,7 +96,7 @@ def pack_stacks(
         nodes, symbol_base, segments = nodes + c.num_nodes - 1, symbol_base + c.num_symbols, segments + len(c.delta)
         strings += len(c.push_offset) - 2
     symbols.append(np.array([[0, 0, 0, 0, 0, 1, 0, 0, 0]], np.int32))  # of push strings without entries
-    rows = [np.frombuffer(row, np.uint16) for row in tables]
+    rows = [_halves(np.frombuffer(row, np.uint16)) for row in tables]
     return StackArrays(
         frames=np.concatenate(frames),
         counters=np.concatenate(counters) if counted else np.zeros((0, 8), np.int32),
@@ -105,9 +105,15 @@ def pack_stacks(
         arc_effects=np.concatenate(arc_effects),
         pushes=np.concatenate(pushes),
         symbols=np.concatenate(symbols) if counted else np.zeros((0, 9), np.int32),
-        increments=np.stack(rows) if rows else np.zeros((0, 1), np.uint16),
+        increments=np.stack(rows) if rows else np.zeros((0, 1), np.uint32),
         initial=np.stack(initial),
     )
+
+
+def _halves(numbers: NDArray[np.uint16]) -> NDArray[np.uint32]:
+    """Two numbers in a word: a TPU reads one of 16 bits by an operation, and widens it by another."""
+    even = np.pad(numbers, (0, len(numbers) % 2)).astype(np.uint32)
+    return even[::2] | (even[1::2] << np.uint32(16))
 
 
 def _no_stacks(max_push: int, width: int) -> StackArrays:
@@ -115,7 +121,7 @@ def _no_stacks(max_push: int, width: int) -> StackArrays:
     return StackArrays(
         **{name: np.zeros((0, count), np.int32) for name, count in columns.items()},
         pushes=np.zeros((0, max_push, 4), np.int32),
-        increments=np.zeros((0, 1), np.uint16),
+        increments=np.zeros((0, 1), np.uint32),
         initial=np.zeros((0, 1, width), np.int32),
     )
 

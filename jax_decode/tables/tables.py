@@ -89,7 +89,7 @@ class ConstraintTables:
       pushes: int32[S, PM, 4], symbol, register, cost, and need and one more, of each entry, bottom first; the first entry of a
         string has its base symbol, and cost and need as if there were no counters.
       symbols: int32[P, 9], ladder, slope, cost and need of each effective symbol.
-      increments: uint16[I, V].
+      increments: uint32[I, V / 2], that of token t in half t % 2 of word t / 2, the lower one first.
       spelling: int32[N], the longest token of a node whose tokens all begin one and the same text, -1 for others; of no elements
         where the vocabulary is not known.
       initial: int32[C, PM + 1, 6 or 7], the first cells of every row: none, then the initial stack; `stack_layout` names the
@@ -419,7 +419,7 @@ def _arrays(
     for name in ("frames", "counters", "delta", "pushes", "symbols", "increments"):
         table = getattr(stacks, name)
         if name == "increments" and counted and profile is not None:
-            table = np.zeros((1, constraints[0].vocab_size), np.uint16) if not len(table) else table
+            table = np.zeros((1, -(-constraints[0].vocab_size // 2)), np.uint32) if not len(table) else table
         if name in ("frames", "counters"):  # the same index as nodes
             there = counted if name == "counters" else stacked
             arrays[name] = table if not there else padded(table, len(arrays["nodes"]))

@@ -71,7 +71,7 @@ def test_thresholds_are_those_of_a_sort(cut, seed):
     token = jnp.where(listed > NEVER, jnp.arange(5, dtype=jnp.int32), -1)
     given = Given.of(jnp.asarray(number), None, tuple(noise_of(batch)), (token, jnp.asarray(listed)))
     rows, untold = settled(cut, given, jnp.stack(tops), of_lanes, interpret=True)
-    got, hidden = Settled.unpacked(rows), lanes.max((1, 2))
+    got, hidden = Settled.unpacked(rows.rows), lanes.max((1, 2))
     not_told = np.flatnonzero(np.add.reduceat(np.asarray(got.threshold) <= hidden, np.arange(0, batch, 8)))
     assert np.asarray(untold.blocks)[0, : len(not_told)].tolist() == not_told.tolist()
     assert untold.blocks[0, -1] == len(not_told)
@@ -135,7 +135,8 @@ def compare(sampler, masked, inverse, batch, width, dtype, with_raw, flat=(0,)):
     by_kernels, plainly = functools.partial(_drawn, interpret=True), functools.partial(_cut_and_summed_plainly, *arguments)
     rows, chosen = jax.jit(lambda: _with(by_kernels, _settled_by_tops(*arguments, interpret=True), *arguments[1:]))()
     want, meant = jax.jit(lambda: _with(lambda drawn: chosen_of(*arguments[1:4], drawn), plainly()))()
-    got = Settled.unpacked(rows)
+    got = Settled.unpacked(rows.rows)
+    np.testing.assert_array_equal(rows.column[0], np.minimum(got.column, allowed.num_words - 1))
     np.testing.assert_array_equal(got.threshold, want.threshold)
     some, some_listed = np.asarray(want.summary.score) > NEVER, masked and np.asarray(want.candidate[0]) > NEVER
     np.testing.assert_array_equal(np.asarray(got.column)[some], np.asarray(want.summary.item)[some])

@@ -1,5 +1,6 @@
 """The forms of a step for all kinds of devices do the same, kind of constraint by kind; and the choice is part of JAX's keys."""
 
+import dataclasses
 import functools
 
 import jax
@@ -97,9 +98,14 @@ def test_what_was_traced_for_one_device_is_not_used_for_another():
     assert traced == ["tpu", "gpu", jax.default_backend()]
 
 
-def test_packing_loses_nothing():
-    tables = jax_decode.to_device(KINDS["any order"]())
+@pytest.mark.parametrize("kind", ["any order", "several stacks"])
+def test_packing_loses_nothing(kind):
+    tables = jax_decode.to_device(KINDS[kind]())
     state = jax_decode.init_state(tables, [0, -1], [7, 9], max_tokens=9)
-    state = jax.jit(jax_decode.advance)(tables, state, jnp.array([TOKENS.index(b'{"'), 5]))
+    token = jnp.argmax(jax_decode.mask(tables, state), 1).astype(jnp.int32)
+    state = jax.jit(jax_decode.advance)(tables, state, token)
+    state = dataclasses.replace(state, dropped=jnp.array([kind == "several stacks", False]))
+    assert state.status.tolist() == [0, 2]
     jax.tree.map(np.testing.assert_array_equal, state, unpacked(packed(state)))
+    np.testing.assert_array_equal(packed(state).dropped, state.dropped)
     assert packed(state).with_status(jnp.array([3, 0])).status.tolist() == [3, 0]
