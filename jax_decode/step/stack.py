@@ -44,10 +44,10 @@ from jax_decode.tables.tables import ConstraintTables
 class Known(NamedTuple):
     """What a kernel has found of rows before their tokens, int32; see `masking.located`.
 
-    accepted: [B, 1]; rows: [B, S], of `mask_rows`; cost, need: [B, S], of `limits`. exists, place, source, row: [B, G], the groups
-    of all sources as a list like `Joint`, and their bit rows; need and source are None without stacks. arcs: [B, M + E] each, of the list
-    of arcs of sources without bit row their places in the table, and what they may cost and need; a stop id t that may be taken
-    has the place -1 - t. Nothing where no constraint has arcs.
+    accepted: [B, 1]; rows: [B, S], of `mask_rows`; cost, need: [B, S], of `limits`. exists, place, source, row: [B, G], the
+    groups of all sources as a list like `Joint`, and their bit rows; need and source are None without stacks. arcs: [B, M + E]
+    each, of the list of arcs of sources without bit row their places in the table, and what they may cost and need; a stop id t
+    that may be taken has the place -1 - t. Nothing where no constraint has arcs.
     """
 
     accepted: jax.Array
