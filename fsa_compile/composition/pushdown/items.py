@@ -12,6 +12,7 @@ from fsa_compile.arrays.ranges import segment_starts
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.counter_classes import Registers
+from fsa_compile.composition.pushdown.links import Links
 from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.memo import remember
@@ -150,30 +151,6 @@ class Moves:
         return self._plain[self._action[at]]
 
 
-class Columns:
-    """Columns of equal length that grow.
-
-    Attributes:
-      columns: int64, longer than they are filled.
-      size: how far they are filled.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.columns = [np.empty(1024, np.int64) for _ in range(number)]
-        self.size = 0
-
-    def extend(self, *more: np.ndarray) -> None:
-        """Appends to every column."""
-        end = self.size + len(more[0])
-        if end > len(self.columns[0]):
-            shorter, self.columns = self.columns, [np.empty(2 * end, np.int64) for _ in self.columns]
-            for column, values in zip(self.columns, shorter):
-                column[: self.size] = values[: self.size]
-        for column, values in zip(self.columns, more):
-            column[self.size : end] = values
-        self.size = end
-
-
 def alike(machine: ByteMachine) -> np.ndarray:
     """The first control that each one returns like, int64; the first one of all returns nowhere."""
     out = np.zeros(machine.num_controls, np.int64)
@@ -190,6 +167,7 @@ class WalkContext(Protocol):
     """What return nodes use of the walk that they belong to.
 
     Attributes:
+      links: callers of runs.
       pending: tokens that have left the frames of the last wave's nodes.
       num_owners: nodes and runs so far.
       ret: control after a return, by control and symbol.
@@ -202,6 +180,7 @@ class WalkContext(Protocol):
     guards: Guards
     trie: Trie
     moves: Moves
+    links: Links
     limits: CompileLimits
     deadline: Deadline
     pending: list[Items]
@@ -210,3 +189,5 @@ class WalkContext(Protocol):
     stack_class: np.ndarray
     kind: np.ndarray
     width: int
+
+    def begin_wave(self) -> None: ...

@@ -9,7 +9,30 @@ import numpy as np
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import ranges, segment_sizes, spread
-from fsa_compile.composition.pushdown.items import Columns
+
+
+class Columns:
+    """Columns of equal length that grow.
+
+    Attributes:
+      columns: int64, longer than they are filled.
+      size: how far they are filled.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.columns = [np.empty(1024, np.int64) for _ in range(number)]
+        self.size = 0
+
+    def extend(self, *more: np.ndarray) -> None:
+        """Appends to every column."""
+        end = self.size + len(more[0])
+        if end > len(self.columns[0]):
+            shorter, self.columns = self.columns, [np.empty(2 * end, np.int64) for _ in self.columns]
+            for column, values in zip(self.columns, shorter):
+                column[: self.size] = values[: self.size]
+        for column, values in zip(self.columns, more):
+            column[self.size : end] = values
+        self.size = end
 
 
 class Links:

@@ -152,6 +152,7 @@ class Walk:
 
     def run(self) -> StackArcs:
         leaving = self._take_leaves()
+        self.begin_wave()
         self._wave(joined([self._root_items(), leaving]))
         if len(self.derived.node) and self.pending:
             self.pending.append(derived_pending(self.derived, joined(self.pending), self.subtrees))
@@ -210,6 +211,7 @@ class Walk:
 
     def leaf(self, size: int) -> Summary:
         """Walks the machine of a leaf, whose first controls belong to it."""
+        self.begin_wave()
         self._wave(self._root_items())
         parts = parts_of(self.tables, *self._tokens())
         pending = joined(self.pending) if self.pending else NO_ITEMS
@@ -277,10 +279,13 @@ class Walk:
         depth[node >= self.trie.end] = 1
         return depth
 
-    def _wave(self, seeds: Items) -> None:
-        """Walks items, by depth in the trie."""
+    def begin_wave(self) -> None:
+        """From now on, new owners are runs of the next wave."""
         self.first_run = self.num_owners
         self.links.begin_wave()
+
+    def _wave(self, seeds: Items) -> None:
+        """Walks items, by depth in the trie."""
         depth = self.depth(seeds.node)
         order = order_of(depth)
         seeds, depth = seeds.at(order), depth[order]

@@ -27,7 +27,7 @@ _PAIR_BYTES = 96
 """Working memory of one (set of what is pending, symbol, trie node)."""
 _BLOCK = 1 << 16
 """So many (set of what is pending, symbol, class of bytes) are looked at together."""
-_LARGE = 32
+_LARGE = 8
 """From so many trie nodes of a group on, the tokens that end there are one set for all nodes."""
 
 
@@ -192,6 +192,7 @@ class InnerNodes:
         owner = np.full(len(pair_set), -1)
         owner[new] = np.arange(walk.num_owners, walk.num_owners + len(new))
         walk.num_owners += len(new)
+        walk.begin_wave()
         self.owners.append(owner[new])
         mine = (owner[pair] >= 0).nonzero()[0]
         return self._seeds(groups, owner, pair[mine], group[mine], code[mine])
@@ -341,7 +342,8 @@ class InnerNodes:
         self, groups: _Groups, owner: np.ndarray, group: np.ndarray, code: np.ndarray
     ) -> tuple[np.ndarray, list[Items]]:
         """Reads large groups, each once for all nodes, while they stay large: (which groups are left, items of what is behind
-        the others). The tokens that end there are sets that many nodes have in common."""
+        the others). The tokens that end there are sets that many nodes have in common, and what is called with a group is one run
+        for all of it."""
         walk = self.walk
         large = (groups.size[group] >= _LARGE) & (code < walk.machine.num_controls) & self._sharing
         others, seeds = (~large).nonzero()[0], list[Items]()
@@ -352,12 +354,15 @@ class InnerNodes:
         while len(owner):
             begin = firsts(which, count)
             symbol = walk.kind[walk.trie.symbol[node[begin[content]]]]
-            target = walk.moves.plain(control * walk.width + symbol)
-            apart = ((target < 0) | ((begin[content + 1] - begin[content] < _LARGE) & (target > 0))).nonzero()[0]
+            at = control * walk.width + symbol
+            target, entry = walk.moves.plain(at), walk.moves.begin(at)
+            large = begin[content + 1] - begin[content] >= _LARGE
+            on, calls = large & (target > 0), large & (walk.moves.push[entry] > 0) & (walk.moves.next[entry] > 0)
+            apart = ((target != 0) & ~(on | calls)).nonzero()[0]
             row, at = ranges(begin[content[apart]], begin[content[apart] + 1])
             seeds.append(Items(owner[apart[row]], node[at], control[apart[row]], np.zeros(len(row), np.int64)))
-            on = ((target > 0) & (begin[content + 1] - begin[content] >= _LARGE)).nonzero()[0]
-            owner, content, control = owner[on], content[on], target[on]
+            called = self._called(owner[calls], content[calls], entry[calls])
+            owner, content, control = map(np.append, (owner[on], content[on], target[on]), called)
             ends = (walk.trie.token[node] >= 0).nonzero()[0]
             tokens = with_aliases(walk.tables, which[ends], walk.trie.token[node[ends]])
             self.parts.append(shared_parts(walk.tables, (owner, control, content), *tokens))
@@ -365,6 +370,15 @@ class InnerNodes:
             row, content = ranges(after[content], after[content + 1])
             owner, control = owner[row], control[row]
         return others, seeds
+
+    def _called(self, caller: np.ndarray, content: np.ndarray, entry: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(run, set of trie nodes, control) of what calls lead to, each once for all callers."""
+        walk, s = self.walk, self.walk.machine.num_controls
+        keys, which = numbered(content * s + walk.moves.next[entry])
+        run, nothing = walk.num_owners + np.arange(len(keys)), np.zeros(len(entry), np.int64)
+        first, walk.num_owners = walk.num_owners, walk.num_owners + len(keys)
+        walk.num_owners = walk.links.chain(first, walk.num_owners, run[which], caller, walk.moves.push[entry], nothing)
+        return run, keys // s, keys % s
 
     def _parted_by_byte(
         self, which: np.ndarray, node: np.ndarray, count: int
