@@ -176,8 +176,11 @@ class InnerNodes:
         class_begin = class_size.cumsum() - class_size
         symbols = np.concatenate(self._class_symbols)
         symbol = symbols[class_begin[symbol_class]]
-        (pair, group, code), like = self._after_return(groups, pair_set, symbol)
-        total, kind = self._totals(groups, pair, group, code, len(pair_set))[like], walk.registers.of_symbol[symbol]
+        pair, way, live = self._after_return(groups, pair_set, symbol)
+        ways, kind = int(way.max(initial=-1)) + 1, walk.registers.of_symbol[symbol]
+        total, begin = np.zeros(len(pair_set), np.uint64), segment_starts(pair)
+        if len(begin):
+            total[pair[begin]] = np.add.reduceat(self._totals(groups, live, ways)[way], begin)
         some = total > 0
         total[some] += mixed(-1 - kind[some])  # nodes of different kinds are different nodes
         child, new = self._number(total)
@@ -195,7 +198,9 @@ class InnerNodes:
         walk.begin_wave()
         self.owners.append(owner[new])
         mine = (owner[pair] >= 0).nonzero()[0]
-        return self._seeds(groups, owner, pair[mine], group[mine], code[mine])
+        first = firsts(live[0], ways)
+        which, at = ranges(first[way[mine]], first[way[mine] + 1])
+        return self._seeds(groups, owner, pair[mine[which]], live[1][at], live[2][at])
 
     def _by_byte(self, places: tuple[np.ndarray, np.ndarray], node: np.ndarray, control: np.ndarray) -> _Groups:
         """What is pending; what reads the same class of bytes does the same after a return.
@@ -223,50 +228,45 @@ class InnerNodes:
 
     def _after_return(
         self, groups: _Groups, pair_set: np.ndarray, symbol: np.ndarray
-    ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """(pair, group, code) of what is not dead after a return, by pair, of one of every few pairs that have the same; for
-        every pair, which one stands for it.
+    ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """What becomes of sets after a return: (pair, number of a way) of every pair's ways, by pair; and (way, group, code) of
+        what is not dead, by way. A way is what one control's groups, wherever they stand, come to in one control after it; where
+        several stacks may come to the same, all that a pair's set comes to.
 
         Args:
           pair_set, symbol: int64[n], the set and the symbol of every pair, by set.
         """
-        walk, codes = self.walk, 3 * self.walk.machine.num_controls
-        begin = groups.first[pair_set]
-        many = groups.first[pair_set + 1] - begin
-        signature, found = np.zeros(len(pair_set), np.uint64), [(begin[:0],) * 3]
-        for some in blocks(many, _BLOCK):
-            pair, group = spread(begin[some], many[some])
-            pair += some.start
-            there = walk.ret[groups.control[group], symbol[pair]].astype(np.int64)
+        walk, s = self.walk, self.walk.machine.num_controls
+        of_set = np.arange(len(groups.first) - 1).repeat(np.diff(groups.first))
+        begin = segment_starts(of_set * s + groups.control) if walk.machine.deterministic else segment_starts(of_set)
+        first, size = firsts(of_set[begin], len(groups.first) - 1), segment_sizes(begin, len(of_set))
+        pair, unit = ranges(first[pair_set], first[pair_set + 1])
+        example = way = np.arange(len(pair))
+        if walk.machine.deterministic:
+            there = walk.ret[groups.control[begin[unit]], symbol[pair]].astype(np.int64)
+            on = there.nonzero()[0]
+            pair, unit, content = pair[on], unit[on], exampled(np.add.reduceat(mixed(groups.content), begin))[2]
+            _, example, way = exampled(content[unit] * s + there[on])
+        unit, popped, found = unit[example], symbol[pair[example]], [(way[:0],) * 3]
+        for some in blocks(size[unit], _BLOCK):
+            which, group = spread(begin[unit[some]], size[unit[some]])
+            there = walk.ret[groups.control[group], popped[some][which]].astype(np.int64)
             code = self._code(groups.node[groups.begin[group]], there)
             live = code.nonzero()[0]
-            pair, group, code = pair[live], group[live], code[live]
+            found.append((which[live] + some.start, group[live], code[live]))
             walk.deadline.check(_DOING)
-            if len(live):
-                starts = segment_starts(pair)
-                signature[pair[starts]] = np.add.reduceat(mixed(groups.content[group] * codes + code), starts)
-                found.append((pair, group, code))
-        full = signature.nonzero()[0]
-        signature[full] += mixed(-1 - walk.registers.of_symbol[symbol[full]])
-        _, example, like = exampled(signature)
-        chosen = np.zeros(len(pair_set), bool)
-        chosen[example] = True
-        kept = [(columns, chosen[columns[0]].nonzero()[0]) for columns in found]
-        columns = zip(*(tuple(column[some] for column in columns) for columns, some in kept))
-        return tuple(np.concatenate(column) for column in columns), example[like]
+        return pair, way, tuple(map(np.concatenate, zip(*found)))  # type: ignore[return-value]
 
-    def _totals(
-        self, groups: _Groups, pair: np.ndarray, group: np.ndarray, code: np.ndarray, num_pairs: int
-    ) -> np.ndarray:
-        """uint64[n], of every pair what tells its contents from others."""
-        total = np.zeros(num_pairs, np.uint64)
-        begin = segment_starts(pair)
+    def _totals(self, groups: _Groups, live: tuple[np.ndarray, np.ndarray, np.ndarray], num_ways: int) -> np.ndarray:
+        """uint64[n], of every way what tells its contents from others."""
+        (way, group, code), total = live, np.zeros(num_ways, np.uint64)
+        begin = segment_starts(way)
         if not len(begin):
             return total
-        upto = np.append(begin, len(pair))
+        upto = np.append(begin, len(way))
         for some in blocks(np.add.reduceat(groups.size[group], begin), _BLOCK):
             rows = slice(upto[some.start], upto[min(some.stop, len(begin))])
-            of, node, codes = self._entries(groups, pair[rows], group[rows], code[rows])
+            of, node, codes = self._entries(groups, way[rows], group[rows], code[rows])
             starts = segment_starts(of)
             total[of[starts]] = np.add.reduceat(mixed(node * (3 * self.walk.machine.num_controls) + codes), starts)
         return total
