@@ -78,7 +78,7 @@ def test_called_sets_are_the_ways_written_out() -> None:
                 found[node].append(((int(leaves.target[leaf]), (), int(leaves.register[leaf]), 0), leaf))
         for call, which in zip((sets.above < len(found)).nonzero()[0].tolist(), of_call.tolist()):
             for target, string, final, leaf in zip(*(column.tolist() for column in called.of(np.array([which]))[1:])):
-                way = target, strings.all[string], int(sets.register[call]), final
+                way = target, strings.all[string], int(called.under[which]), final
                 found[sets.above[call]].append((way, leaf))
         for node, owner in enumerate(arcs.node_owner.tolist()):
             want = Counter[tuple[Way, int]]()

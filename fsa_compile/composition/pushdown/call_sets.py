@@ -109,10 +109,10 @@ def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 class Called(NamedTuple):
-    """Token sets behind calls, each a number of a distinct (symbol, set).
+    """Token sets behind calls, each a number of a distinct (symbol, register, set).
 
     Attributes:
-      below: int64[C], the set that is called.
+      below, under: int64[C], the set that is called, and the register of the frame that the symbol suspends.
       first, size: int64[S], where the token sets of each set begin in the next four, and how many it has.
       target, register, leaf, rank: int64[*]; the register of the target's frame, which parts there are, and the number of the
         push string among those of the set.
@@ -120,6 +120,7 @@ class Called(NamedTuple):
     """
 
     below: np.ndarray
+    under: np.ndarray
     first: np.ndarray
     size: np.ndarray
     target: np.ndarray
@@ -302,8 +303,10 @@ def called_sets(sets: CallSets, leaves: Leaves, strings: Strings, deadline: Dead
         first[some] = len(columns[0]) + size[some].cumsum() - size[some]
         columns = tuple(np.concatenate((column, added[order])) for column, added in zip(columns, more))
     calls = (sets.above < nodes).nonzero()[0]
-    pairs, pair_of = numbered(sets.symbol[calls] * sets.size + sets.below[calls])
-    symbol, below = np.divmod(pairs, sets.size)
+    high = int(sets.register.max(initial=0)) + 1
+    every, of_call = numbered((sets.symbol[calls] * high + sets.register[calls]) * sets.size + sets.below[calls])
+    symbol, below = np.divmod(every, sets.size)
+    symbol, under = np.divmod(symbol, high)
     target, string, register, leaf = columns
     # The strings of a set grow once for every symbol that it is called with, however many of its token sets have them.
     which, at = spread(first, size)
@@ -315,7 +318,7 @@ def called_sets(sets: CallSets, leaves: Leaves, strings: Strings, deadline: Dead
     deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
     longer = strings.below(symbol[which], which * 0, every[at] % most)
     begin = firsts(which, len(below))[:-1]
-    return Called(below, first, size, target, register, leaf, number - own[owner], begin, strings.only(longer)), pair_of
+    return Called(below, under, first, size, target, register, leaf, number - own[owner], begin, strings.only(longer)), of_call
 
 
 def nested_ways(

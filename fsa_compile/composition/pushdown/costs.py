@@ -119,7 +119,7 @@ class _Bounds:
     ) -> None:
         self.places = places = Places(machine, arcs, standing)
         self.registers = registers = arcs.registers
-        self.effects, self.deadline = Effects(groups, registers.set_kind[arcs.kind[groups.node]]), deadline
+        self.effects, self.deadline = Effects(groups, registers.set_kind[arcs.kind]), deadline
         self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
         strings, length = groups.strings, groups.strings.length
         string = np.full((len(length), int(length.max())), self.num_symbols)

@@ -71,15 +71,16 @@ class SetLayout:
         """
         guards, costs = self._of.guards.all, self._costs
         keyed = self._registers.set_kind
-        target = keyed[self._registers.of_control[groups.target]]
+        effects = groups.effects.at(groups.effect)
+        target = keyed[self._registers.of_control[effects.target]]
         own = keyed[kind[groups.node]]
-        add = np.where(own > 0, costs.rewards()[effect], groups.add)
+        add = np.where(own > 0, costs.rewards()[effect], effects.add)
         first = np.array([keyed[self._registers.of_symbol[string[0][0]]] if string else 0 for string in groups.strings])
-        becomes = np.where(groups.push > 0, first[groups.push], target)
+        becomes = np.where(effects.push > 0, first[effects.push], target)
         for g in ((own == 0) & (becomes > 0) & (self._of.guard > 0)).nonzero()[0].tolist():
             add[g] = costs.of_keys(int(becomes[g]), guards[self._of.guard[g]].set)
-        final = groups.set.copy()
-        for g in ((target > 0) & (groups.push > 0) & (self._of.held > 0)).nonzero()[0].tolist():
+        final = effects.set.copy()
+        for g in ((target > 0) & (effects.push > 0) & (self._of.held > 0)).nonzero()[0].tolist():
             final[g] = costs.of_keys(int(target[g]), guards[self._of.held[g]].set)
         strings = []
         for string, kept in zip(groups.strings, self._of.strings):

@@ -38,21 +38,18 @@ def with_sets(machine: ByteMachine, arcs: StackArcs, groups: Groups) -> Groups:
         return groups
     registers = arcs.registers
     plain = ~registers.counted
-    own, target = arcs.kind[groups.node], registers.of_control[groups.target]
-    guard = np.where(plain[own], groups.add, 0)
-    held = np.where(registers.set_kind[target] > 0, groups.set, 0)
+    effects = groups.effects.at(groups.effect)
+    own, target = arcs.kind[groups.node], registers.of_control[effects.target]
+    guard = np.where(plain[own], effects.add, 0)
+    held = np.where(registers.set_kind[target] > 0, effects.set, 0)
     strings, kept = [], []
     for string in groups.strings:
         keyed = [bool(plain[registers.of_symbol[symbol]]) for symbol, _ in string]
         strings.append(tuple((symbol, 0 if k else register) for (symbol, register), k in zip(string, keyed)))
         kept.append(tuple(register if k and registers.set_kind[registers.of_symbol[symbol]] else 0
                           for (symbol, register), k in zip(string, keyed)))  # fmt: skip
-    cleaned = dataclasses.replace(
-        groups,
-        add=np.where(plain[own], 0, groups.add),
-        set=np.where(plain[target], 0, groups.set),
-        strings=PushStrings.of(strings),
-    )
+    add, final = np.where(plain[own], 0, effects.add), np.where(plain[target], 0, effects.set)
+    cleaned = groups.with_effects(add, final, PushStrings.of(strings))
     fresh = registers.set_kind[own] == 0
     return _split(machine.sets, arcs, cleaned, _known_empty(arcs, guard, fresh), held, fresh, kept)
 
@@ -78,26 +75,26 @@ def _split(
     guards = arcs.guards
     required, others = required_next(sets), others_next(sets)
     wanting = np.array([mask > 0 for mask in required])
-    possible = guard != IMPOSSIBLE
-    at = (wanting[groups.target] & possible).nonzero()[0]
+    possible, effects = guard != IMPOSSIBLE, groups.effects.at(groups.effect)
+    at = (wanting[effects.target] & possible).nonzero()[0]
     masks: dict[int, int] = {}
-    mask = np.array([masks.setdefault(one, len(masks)) for one in required])[groups.target[at]]
-    example, which = equal_tuples(mask, guard[at], groups.push[at] > 0, held[at], fresh[at], others[groups.target[at]])
+    mask = np.array([masks.setdefault(one, len(masks)) for one in required])[effects.target[at]]
+    example, which = equal_tuples(mask, guard[at], effects.push[at] > 0, held[at], fresh[at], others[effects.target[at]])
     rows: list[list[tuple[int, bool]]] = [[] for _ in example]
     for number in example.argsort().tolist():  # guards are numbered as they occur
         g = int(at[example[number]])
-        rows[number] = _halves(guards, int(guard[g]), required[groups.target[g]], bool(others[groups.target[g]]),
-                               int(held[g]) if groups.push[g] else int(guard[g]) if fresh[g] else None)  # fmt: skip
+        rows[number] = _halves(guards, int(guard[g]), required[effects.target[g]], bool(others[effects.target[g]]),
+                               int(held[g]) if effects.push[g] else int(guard[g]) if fresh[g] else None)  # fmt: skip
     size = np.array([len(some) for some in rows], np.int64)
     half = np.array([one for some in rows for one in some], np.int64).reshape(-1, 2)
     of, row = spread((size.cumsum() - size)[which], size[which])
-    rest = (~wanting[groups.target] & possible).nonzero()[0]
+    rest = (~wanting[effects.target] & possible).nonzero()[0]
     index = np.concatenate((rest, at[of]))
     order = np.argsort(index, kind="stable")
     index = index[order]
     guarded = np.concatenate((guard[rest], half[row, 0]))[order]
     wants = np.concatenate((np.zeros(len(rest), bool), half[row, 1] > 0))[order]
-    names = ("node", "target", "push", "add", "set", "hash", "size", "leaf", "reduced")
+    names = ("node", "effect", "hash", "size", "leaf", "reduced")
     return dataclasses.replace(
         groups,
         **{name: getattr(groups, name)[index] for name in names},

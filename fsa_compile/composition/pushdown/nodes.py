@@ -149,7 +149,7 @@ def _reached(
     seen[machine.start] = True
     while True:
         before = int(seen.sum())
-        seen[groups.target[useful & seen[groups.node]]] = True
+        seen[groups.effects.target[groups.effect[useful & seen[groups.node]]]] = True
         rows = np.zeros(delta.num_rows, bool)
         rows[delta_row[seen[of_row]]] = True
         seen[delta.node[rows[delta.row]]] = True

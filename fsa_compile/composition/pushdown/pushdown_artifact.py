@@ -90,7 +90,7 @@ def assemble_machine(
     if groups.sets is not None and costs.sets is not None:
         sets = SetLayout(machine, registers, groups.sets, costs.sets)
         add, final, strings = sets.progress(groups, arcs.kind, costs.effect)
-        groups = dataclasses.replace(groups, add=add, set=final, strings=strings)
+        groups = groups.with_effects(add, final, strings)
     layout = _Layout(machine, arcs.registers, groups, costs, nodes, RowPool(tables, limits), deadline, sets)
     made = layout.constraint(source, extra, stacks, arcs)
     check_lengths(made, _must_fit if sets is None else _must_be_known)
@@ -153,11 +153,11 @@ class _Layout:
         new = np.ones(len(group), bool)
         if groups.sets is None and len(group):
             np.greater(group[1:], group[:-1] + 1, out=new[1:])
-            for column in (groups.node, groups.target, groups.push, costs.group_cost, costs.group_need):
+            for column in (groups.node, groups.goal[groups.effect], costs.group_cost, costs.group_need):
                 of_group = column[group]
                 new[1:] |= of_group[1:] != of_group[:-1]
         begin = new.nonzero()[0]
-        add = groups.add[group]
+        add = groups.effects.add[groups.effect[group]]
         width = int(add.max(initial=0)) + 1
         key = (new.cumsum() - 1) * width + add
         group = group[begin]
@@ -185,7 +185,7 @@ class _Layout:
         after = out.nonzero()[0]
         if not len(after) or not len(nodes.groups):
             return out
-        begins = distinct(groups.node[nodes.groups] * width + groups.add[nodes.groups])
+        begins = distinct(groups.node[nodes.groups] * width + groups.effects.add[groups.effect[nodes.groups]])
         asked = nodes.symbolic[after] * width + room[after - 1]
         out[after] = begins[np.minimum(begins.searchsorted(asked), len(begins) - 1)] != asked
         np.maximum.accumulate(np.where(out, 0, self.alike), out=self.alike)
@@ -197,7 +197,7 @@ class _Layout:
         base = nodes.number[groups.node[nodes.groups]]
         which, node = spread(base, nodes.classes.ladder[nodes.shape[base], 1])
         group = nodes.groups[which]
-        begun, kind = groups.add[group], nodes.kind[node]
+        begun, kind = groups.effects.add[groups.effect[group]], nodes.kind[node]
         after = nodes.value[node] + begun
         sloped = nodes.sloped(kind, nodes.place[node])
         rest = np.where(sloped, costs.rests.beyond(kind, begun), costs.rests.at(kind, after))
@@ -234,7 +234,9 @@ class _Layout:
         if sets is not None:
             held[: len(held) - len(initial)] = [guard for string in sets.strings for guard in string]
         pushed = np.zeros(len(every), bool)
-        pushed[self.groups.push[self.sets.group]] = pushed[0] = pushed[-1] = True
+        met = np.zeros(len(self.groups.effects.push), bool)
+        met[self.groups.effect[self.sets.group]] = True
+        pushed[self.groups.effects.push[met]] = pushed[0] = pushed[-1] = True
         used = pushed.nonzero()[0]
         number = ranked(every.hashes(held)[used])
         self.push = np.zeros(len(every), np.int64)
@@ -364,7 +366,7 @@ class _Layout:
     def _wide(self) -> tuple[np.ndarray, np.ndarray]:
         """(whether each token set belongs to a wide group, where groups of one node, target and push string begin)."""
         sets, groups = self.sets, self.groups
-        columns = sets.node, *(_chosen(c, sets.group) if sets.single else c[sets.group] for c in (groups.target, groups.push))
+        columns = sets.node, groups.goal[_chosen(groups.effect, sets.group) if sets.single else groups.effect[sets.group]]
         new = np.ones(len(sets.node), bool)
         new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
         narrow = np.zeros(len(new), bool)
@@ -387,23 +389,21 @@ class _Layout:
         hashes = np.add.reduceat(self.hash, begin)[chosen] if len(begin) else self.hash
         unions = Unions(groups, self.tables)
         row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
-        add, final = self._varying(first) if self.registers.counts else (groups.add[first], groups.set[first])
-        target = self.nodes.number[groups.target[first]]
-        self.out.groups(sets.node[lo], row, target, self.push[groups.push[first]], add, final, alike=self.alike)
+        goal, push, *changes = groups.effects.at(groups.effect[first])
+        add, final = self._varying(first) if self.registers.counts else changes
+        self.out.groups(sets.node[lo], row, self.nodes.number[goal], self.push[push], add, final, alike=self.alike)
 
     def _varying(self, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the token sets that go with the given ones by node, target and push string add to the register, and what they set
         it to: the value common to all of them, or -1 - a table of values by token. The classes of a node share the table."""
         groups = self.groups
-        new = np.ones(len(groups.node), bool)
-        new[1:] = groups.node[1:] != groups.node[:-1]
-        for column in (groups.target, groups.push):
-            new[1:] |= column[1:] != column[:-1]
+        goal, new = groups.goal[groups.effect], np.ones(len(groups.node), bool)
+        new[1:] = (groups.node[1:] != groups.node[:-1]) | (goal[1:] != goal[:-1])
         begin = new.nonzero()[0]
         end = np.append(begin[1:], len(new))
         run = (new.cumsum() - 1)[first]
         out = []
-        for values in (groups.add, groups.set):
+        for values in groups.effects.at(groups.effect)[2:]:
             varies = (np.minimum.reduceat(values, begin) < np.maximum.reduceat(values, begin)) if len(begin) else new
             some = distinct(run[varies[run]])
             of_run = values[begin]
@@ -462,11 +462,9 @@ class _Layout:
 
     def _effects(self, group: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`arc_effects` of some token sets of the given costs."""
-        groups = self.groups
-        target, need = self.nodes.number[groups.target[group]], self.costs.group_need[group]
-        return arc_effects(
-            target, self.push[groups.push[group]], groups.add[group], groups.set[group], cost, need, *self._set_effects(group)
-        )
+        target, push, add, final = self.groups.effects.at(self.groups.effect[group])
+        target, need = self.nodes.number[target], self.costs.group_need[group]
+        return arc_effects(target, self.push[push], add, final, cost, need, *self._set_effects(group))
 
     def _narrow_once(self, narrow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(the narrow token sets of one of every few nodes that have the same ones; int64[N'], which one stands for each)."""

@@ -76,7 +76,7 @@ class _Graph:
             symbol[self.symbol[node[self.child]]] = True
             string = np.ones(len(groups.strings), bool)
             string[self.which[~symbol[self.pushed]]] = False
-            group = node[groups.target] & string[groups.push]
+            group = (node[groups.effects.target] & string[groups.effects.push])[groups.effect]
             full = np.zeros(arcs.delta.num_rows, bool)
             full[self.row[node[self.child]]] = True
             more = node.copy()
@@ -94,10 +94,11 @@ class _Graph:
         while True:
             group = live & node[groups.node]
             string = np.zeros(len(groups.strings), bool)
-            string[groups.push[group]] = True
+            effect = groups.effect[group]
+            string[groups.effects.push[effect]] = True
             symbol[self.pushed[string[self.which]]] = True
             more = node.copy()
-            more[groups.target[group]] = True
+            more[groups.effects.target[effect]] = True
             full = np.zeros(arcs.delta.num_rows, bool)
             full[self.delta_row[node[self.of_row]]] = True
             more[self.child[full[self.row] & symbol[self.symbol]]] = True

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import blocks, indices, ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import blocks, indices, joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.call_sets import CallSets, Leaves, PushStrings, Strings, call_sets, called_sets, leaves_of
@@ -43,14 +43,37 @@ class GroupSets(NamedTuple):
     strings: list[tuple[int, ...]]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Groups:
-    """Token sets of nodes with one effect each, sorted by node, target and push string; the sets of a node are disjoint.
+class EffectTable(NamedTuple):
+    """Effects, by target, then by push string, then by what they do to registers.
 
     Attributes:
-      node, target, push: int64[G].
-      add: int64[G], what is added to the register of the node's frame.
-      set: int64[G], register of the target's frame where something is pushed, else 0.
+      target, push: int64[E].
+      add: int64[E], what is added to the register of the node's frame.
+      set: int64[E], register of the target's frame where something is pushed, else 0.
+    """
+
+    target: np.ndarray
+    push: np.ndarray
+    add: np.ndarray
+    set: np.ndarray
+
+    def at(self, index: np.ndarray) -> EffectTable:
+        return EffectTable(*(column[index] for column in self))
+
+    @classmethod
+    def of(cls, *columns: np.ndarray) -> tuple[EffectTable, np.ndarray]:
+        """(the distinct ones, int64[n], the number of each) of columns with an entry for every token set."""
+        example, number = equal_tuples(*columns)
+        return cls(*columns).at(example), number
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Groups:
+    """Token sets of nodes with one effect each, sorted by node and effect; the sets of a node are disjoint.
+
+    Attributes:
+      node: int64[G].
+      effect: int64[G], into `effects`, of which some may be no set's.
       hash: uint64[G].
       size: int64[G], number of tokens.
       leaf: int64[G], which parts a group consists of; many groups have the same ones.
@@ -65,10 +88,8 @@ class Groups:
     """
 
     node: np.ndarray
-    target: np.ndarray
-    push: np.ndarray
-    add: np.ndarray
-    set: np.ndarray
+    effect: np.ndarray
+    effects: EffectTable
     hash: np.ndarray
     size: np.ndarray
     leaf: np.ndarray
@@ -79,6 +100,20 @@ class Groups:
     strings: PushStrings
     sets: GroupSets | None = None
     nested: tuple[CallSets, Leaves] | None = None
+
+    def with_effects(self, add: np.ndarray, final: np.ndarray, strings: PushStrings) -> Groups:
+        """The same with other additions, settings and push strings."""
+        own = self.effects.at(self.effect)
+        effects, effect = EffectTable.of(own.target, own.push, add, final)
+        return dataclasses.replace(self, effect=effect, effects=effects, strings=strings)
+
+    @cached_property
+    def goal(self) -> np.ndarray:
+        """int64[E], of every effect a number of its target and push string; effects are sorted by these."""
+        new = np.zeros(len(self.effects.push), bool)
+        for column in self.effects[:2]:
+            new[1:] |= column[1:] != column[:-1]
+        return new.cumsum()
 
     @cached_property
     def _some_reduced(self) -> bool:
@@ -160,27 +195,26 @@ class Groups:
 
 
 class Effects:
-    """The distinct effects of token sets.
+    """The distinct effects of token sets, told apart by sets of keys as well.
 
     Args:
       groups: the token sets.
-      kind: int64[G], which set of keys their nodes' frames have, 0 for none.
+      kind: int64[N], which set of keys the frame of each node has, 0 for none.
 
     Attributes:
       of_group: int64[G].
-      target, push, add, set, kind: int64[E] each, as in `Groups`.
+      target, push, add, set, kind: int64[E] each; no `kind` where there are no sets.
       strings, sets: as in `Groups`; the columns of `sets` are int64[E].
     """
 
     def __init__(self, groups: Groups, kind: np.ndarray) -> None:
-        columns: tuple[np.ndarray, ...] = (groups.target, groups.push, groups.add, groups.set)
-        if groups.sets is not None:
-            columns += groups.sets.guard, groups.sets.held, groups.sets.wanted, kind
-        example, self.of_group = equal_tuples(*columns)
-        self.target, self.push, self.add, self.set = (column[example] for column in columns[:4])
-        self.kind, self.strings, self.sets = kind[example], groups.strings, None
+        table, self.of_group, self.kind, self.sets = groups.effects, groups.effect, kind[:0], None
         if (sets := groups.sets) is not None:
+            kind = kind[groups.node]
+            example, self.of_group = equal_tuples(groups.effect, sets.guard, sets.held, sets.wanted, kind)
+            table, self.kind = table.at(groups.effect[example]), kind[example]
             self.sets = GroupSets(sets.guards, sets.guard[example], sets.held[example], sets.wanted[example], sets.strings)
+        (self.target, self.push, self.add, self.set), self.strings = table, groups.strings
 
 
 _FEW = 12
@@ -215,55 +249,49 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     offset, part = ways.leaves.offset, ways.leaves.part
     more, is_derived = None, np.zeros(len(arcs.node_owner), bool)
     if not deterministic:
-        own, parts = _once(_in_parts(ways.rows(slice(0, len(is_derived))), offset, part), parts, tables)
+        own, parts = _once(_in_parts(ways.rows(slice(0, len(is_derived))), offset, part), ways.effects, parts, tables)
         offset, part = np.arange(len(parts.owner) + 1), np.arange(len(parts.owner))
-        most, found = len(part), iter([_by_effect(own, ways.counts)])
+        most, found = len(part), iter([_by_effect(own)])
     else:
         if len(arcs.derived.node):
             is_derived[arcs.derived.node] = True
             more, parts, (offset, part) = _of_derived(arcs.derived, ways, parts, tables)
         most = int(ways.size.sum()) + (0 if more is None else len(more.leaf))
         every = blocks(ways.size, _BLOCK)
-        found = (_by_effect(_with_derived(ways.rows(some), more, is_derived, some), ways.counts) for some in every)
+        found = (_by_effect(_with_derived(ways.rows(some), more, is_derived, some)) for some in every)
     deadline.check_bytes(most * _PART_BYTES, _DOING)
-    node, leaf, goal, push, *changes = _put_together(found, most, deadline)
-    add, final = changes or [np.broadcast_to(np.int64(0), len(leaf))] * 2
+    node, effect, leaf = _put_together(found, most, deadline)
     hashes, sizes, reduced = parts.hash[:0], parts.size[:0], is_derived[:0]
     if len(part):
         hashes, sizes = (np.add.reduceat(column[part], offset[:-1]) for column in (parts.hash, parts.size))
         reduced = np.minimum.reduceat(parts.size[part], offset[:-1]) < 0
     nested = None if ways.counts else (ways.sets, ways.leaves)
     hashes, sizes, reduced = hashes[leaf], sizes[leaf], reduced[leaf]
-    return Groups(
-        node, goal, push, add, final, hashes, sizes, leaf, offset, part, parts, reduced, ways.strings, nested=nested
-    )
+    return Groups(node, effect, ways.effects, hashes, sizes, leaf, offset, part, parts, reduced, ways.strings, nested=nested)
 
 
-def _put_together(pieces: Iterator[tuple[np.ndarray, ...]], most: int, deadline: Deadline) -> list[np.ndarray]:
+def _put_together(pieces: Iterator[_Rows], most: int, deadline: Deadline) -> _Rows:
     """Columns int64 of pieces, one after another, of at most so many entries in all: memory that stays unused costs nothing."""
-    out, size = [np.empty(0, np.int64)] * 6, 0
+    out, size = [np.empty(0, np.int64)] * 3, 0
     for piece in pieces:
         deadline.check(_DOING)
         out = out if size else [np.empty(most, np.int64) for _ in piece]
         for column, values in zip(out, piece):
             column[size : size + len(values)] = values
         size += len(piece[0])
-    return [column[:size] for column in out]
+    return _Rows(*(column[:size] for column in out))
 
 
 class _Rows(NamedTuple):
     """Token sets of nodes.
 
     Attributes:
-      node, target, push, add, set: int64[n], as in `Groups`.
+      node, effect: int64[n], as in `Groups`.
       leaf: int64[n], which parts they consist of, or one part.
     """
 
     node: np.ndarray
-    target: np.ndarray
-    push: np.ndarray
-    add: np.ndarray
-    set: np.ndarray
+    effect: np.ndarray
     leaf: np.ndarray
 
 
@@ -285,10 +313,10 @@ def _with_derived(rows: _Rows, more: _Rows | None, is_derived: np.ndarray, nodes
     return _joined_rows(_Rows(*(column[at] for column in more)), _Rows(*(column[own] for column in rows)))
 
 
-def _by_effect(rows: _Rows, counts: bool) -> tuple[np.ndarray, ...]:
-    """(node, leaf, target, push, and where something counts add, set), sorted by effect; no two rows of a node have the same."""
-    order = _sorted(rows[:5])[0]
-    return tuple(rows[i][order] for i in ((0, 5, 1, 2, 3, 4) if counts else (0, 5, 1, 2)))
+def _by_effect(rows: _Rows) -> _Rows:
+    """The rows by node, then by effect; no two rows of a node have the same."""
+    order = _sorted(rows[:2])[0]
+    return _Rows(*(column[order] for column in rows))
 
 
 def _of_derived(
@@ -300,7 +328,7 @@ def _of_derived(
     by_node = order_of(bases.node)
     more, parts = _of_bases(derived, _Rows(*(column[by_node] for column in bases)), parts, tables)
     rows = _joined_rows(more, own)
-    order, begin = _sorted(rows[:5])
+    order, begin = _sorted(rows[:2])
     added, length = rows.leaf[order], segment_sizes(begin, len(order))
     empty = (np.add.reduceat(parts.size[added], begin) <= 0).nonzero()[0]  # from which everything was taken away
     example = np.delete(order[begin], empty)
@@ -378,9 +406,9 @@ def _lost(
     return tuple(np.concatenate(column) for column in zip(*out))  # type: ignore[return-value]
 
 
-def _once(rows: _Rows, parts: Parts, tables: VocabularyTables) -> tuple[_Rows, Parts]:
+def _once(rows: _Rows, effects: EffectTable, parts: Parts, tables: VocabularyTables) -> tuple[_Rows, Parts]:
     """Disjoint parts, one for every effect, of single parts that may overlap."""
-    columns, part = rows[:5], rows.leaf
+    columns, part = rows[:2], rows.leaf
     which, at = ranges(parts.begin[part], parts.begin[part] + parts.size[part])
     order, begin = _sorted((*(column[which] for column in columns), parts.token[at]))
     which, token = which[order[begin]], parts.token[at][order[begin]]
@@ -389,8 +417,8 @@ def _once(rows: _Rows, parts: Parts, tables: VocabularyTables) -> tuple[_Rows, P
     columns = tuple(column[which[begin]] for column in columns)
     return _Rows(*columns, np.arange(len(begin))), Parts(
         owner=columns[0],
-        target=columns[1],
-        count=columns[3],
+        target=effects.target[columns[1]],
+        count=effects.add[columns[1]],
         hash=np.add.reduceat(tables.token_hash[token], begin) if len(begin) else np.zeros(0, np.uint64),
         size=segment_sizes(begin, len(token)),
         begin=begin,
@@ -426,38 +454,40 @@ class _Ways:
       sets, leaves: what they go through, and what the token sets consist of.
       size: int64[N], how many token sets each node has.
       counts: whether registers change.
-      strings: as in `Groups`.
+      effects, strings: as in `Groups`.
     """
 
     def __init__(self, arcs: StackArcs, parts: Parts, sets: CallSets, deadline: Deadline) -> None:
         n, strings = len(arcs.node_owner), Strings()
-        self.sets, self.leaves = sets, leaves_of(sets, parts, arcs.num_owners)
-        self._called, of_call = called_sets(sets, self.leaves, strings, deadline)
+        self.sets, self.leaves = sets, (leaves := leaves_of(sets, parts, arcs.num_owners))
+        called, of_call = called_sets(sets, leaves, strings, deadline)
         calls = (sets.above < n).nonzero()[0]
         order = order_of(sets.above[calls])
-        calls, self._of_call = calls[order], of_call[order]
-        self._above, self._register, self._leaf = sets.above[calls], sets.register[calls], np.arange(len(self.leaves.set))
-        self._own, self._calls = firsts(self.leaves.set, sets.size)[: n + 1], firsts(self._above, n)
-        called = np.append(0, self._called.size[self._called.below[self._of_call]].cumsum())
-        self.size = np.diff(self._own) + np.diff(called[self._calls])
+        self._above, self._of_call = sets.above[calls[order]], of_call[order]
+        self._own, self._calls = firsts(leaves.set, sets.size)[: n + 1], firsts(self._above, n)
+        self._called = called.size[called.below]
+        upto = np.append(0, self._called[self._of_call].cumsum())
+        self.size = np.diff(self._own) + np.diff(upto[self._calls])
         self.counts = bool(parts.count.any() or sets.register.any())
         self.strings = strings.all
+        # The token sets of nodes themselves, and behind them those of all distinct calls, however many nodes make these.
+        own = self._own[-1]
+        call, target, string, register, leaf = called.of(np.arange(len(called.below)))
+        self._first, self._leaf = own + self._called.cumsum() - self._called, np.concatenate((np.arange(own), leaf))
+        target, none = np.concatenate((leaves.target[:own], target)), np.zeros(own, np.int64)
+        add = np.concatenate((leaves.register[:own], called.under[call]))
+        self.effects, self._effect = EffectTable.of(target, *map(np.append, (none, add, none), (string, add[:0], register)))
 
     def rows(self, nodes: slice | np.ndarray) -> _Rows:
         """The token sets of some nodes."""
-        leaves, called = self.leaves, self._called
         own, calls = (
-            slice(first[nodes.start], first[nodes.stop]) if isinstance(nodes, slice) else indices(first[nodes], first[nodes + 1])
+            np.arange(first[nodes.start], first[nodes.stop])
+            if isinstance(nodes, slice)
+            else indices(first[nodes], first[nodes + 1])
             for first in (self._own, self._calls)
         )
-        call, *found = called.of(self._of_call[calls])
-        leaf = self._leaf[own]
-        none = np.zeros(len(leaf), np.int64)
-        return _Rows(
-            np.concatenate((leaves.set[own], self._above[calls][call])),
-            np.concatenate((leaves.target[own], found[0])),
-            np.concatenate((none, found[1])),
-            np.concatenate((leaves.register[own], self._register[calls][call])),
-            np.concatenate((none, found[2])),
-            np.concatenate((leaf, found[3])),
-        )
+        call = self._of_call[calls]
+        size = self._called[call]
+        at = np.concatenate((own, joined(self._first[call], size)))
+        node = np.concatenate((self.leaves.set[own], self._above[calls].repeat(size)))
+        return _Rows(node, self._effect[at], self._leaf[at])
