@@ -116,12 +116,10 @@ class _Layout:
         deadline: Deadline,
         key_sets: SetLayout | None,
     ) -> None:
-        self.key_sets = key_sets
         self.machine, self.registers, self.groups, self.costs, self.nodes = machine, registers, groups, costs, nodes
-        self.tables, self.pool, self.deadline = pool.tables, pool, deadline
+        self.tables, self.pool, self.deadline, self.key_sets = pool.tables, pool, deadline, key_sets
         self.increments = Increments(pool.tables)
-        self.n = len(nodes.kind)
-        self.alike = np.arange(self.n)
+        self.n, self.alike = len(nodes.kind), np.arange(len(nodes.kind))
         self.sets = self._sets()
         self.hash, self.size = self._summed(groups.hash), self._summed(groups.size)
         self.out = ArtifactBuilder(self.n)
@@ -206,10 +204,14 @@ class _Layout:
         group = group[fits]
         return SetRanges(node[fits], group, np.ones_like(fits), cost[fits], costs.group_need[group])
 
+    def _of_sets(self, values: np.ndarray) -> np.ndarray:
+        """Values of the first token set of every range."""
+        return _chosen(values, self.sets.group) if self.sets.single else values[self.sets.group]
+
     def _summed(self, values: np.ndarray) -> np.ndarray:
         """Sums over the token sets of every range."""
         if self.sets.single:
-            return _chosen(values, self.sets.group)
+            return self._of_sets(values)
         upto = np.zeros(len(values) + 1, values.dtype)
         values.cumsum(out=upto[1:])
         return upto[self.sets.group + self.sets.length] - upto[self.sets.group]
@@ -235,7 +237,7 @@ class _Layout:
             held[: len(held) - len(initial)] = [guard for string in sets.strings for guard in string]
         pushed = np.zeros(len(every), bool)
         met = np.zeros(len(self.groups.effects.push), bool)
-        met[self.groups.effect[self.sets.group]] = True
+        met[self._of_sets(self.groups.effect)] = True
         pushed[self.groups.effects.push[met]] = pushed[0] = pushed[-1] = True
         used = pushed.nonzero()[0]
         number = ranked(every.hashes(held)[used])
@@ -366,7 +368,8 @@ class _Layout:
     def _wide(self) -> tuple[np.ndarray, np.ndarray]:
         """(whether each token set belongs to a wide group, where groups of one node, target and push string begin)."""
         sets, groups = self.sets, self.groups
-        columns = sets.node, groups.goal[_chosen(groups.effect, sets.group) if sets.single else groups.effect[sets.group]]
+        effect = self._of_sets(groups.effect)
+        columns = sets.node, effect if sets.single else groups.goal[effect]  # where nothing counts, each has its own
         new = np.ones(len(sets.node), bool)
         new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
         narrow = np.zeros(len(new), bool)
@@ -450,8 +453,7 @@ class _Layout:
                 self.out.arcs_in_lists(made, effects)
                 return
         listed, which = self._once(group)
-        size = groups.size[listed]
-        number, token = groups.tokens_of(listed)
+        size, (number, token) = groups.size[listed], groups.tokens_of(listed)
         if groups.reduced[listed].any():
             token = token[order_of(number)]
         begin = size.cumsum() - size

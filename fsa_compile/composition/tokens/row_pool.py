@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fsa_compile.arrays.integers import exampled
+from fsa_compile.arrays.integers import exampled, order_of
 from fsa_compile.artifact.row_pieces import PieceTable
 from fsa_compile.artifact.stored_arrays import LEAST_IN_PARTS, StoredRows, is_smaller
 from fsa_compile.composition.tokens.row_stock import RowStock
@@ -145,10 +145,14 @@ class RowPool:
     def add_stored(self, rows: np.ndarray, which: np.ndarray, hashes: np.ndarray) -> np.ndarray:
         """Adds some sets to bit rows uint32[n, W], set i to row `which[i]`; bool[*], which sets are stored and were added."""
         places = self._shared.places(hashes)
-        stored = places >= 0
-        for row, place in zip(which[stored].tolist(), places[stored].tolist()):
-            rows[row] |= self._shared.row(place)
-        return stored
+        stored = (places >= 0).nonzero()[0]
+        stored = stored[order_of(places[stored])]  # each set's row is made once
+        row, of = self[0], 0
+        for i, place in zip(which[stored].tolist(), places[stored].tolist()):
+            if place != of:
+                row, of = self._shared.row(place), place
+            rows[i] |= row
+        return places >= 0
 
     def of_hash(self, row_hash: int) -> np.ndarray:
         """The row of a set that is stored, here or by another constraint."""
