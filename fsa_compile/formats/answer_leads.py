@@ -8,7 +8,6 @@ Those tokens depend on the names alone; all others lead where they lead in any t
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -22,19 +21,13 @@ Entries = dict[str, np.ndarray]
 """Columns of arcs or groups: node, token or hash, and more."""
 
 
-def lead_tokens(leads: Sequence[bytes], within: Sequence[int], tables: VocabularyTables) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each lead, (how much of it is read, token), int64[*] each: the tokens that belong to calls there.
-
-    Args:
-      leads: none is empty.
-      within: the most that is read of each lead, less than its length.
-    """
-    size = np.array([len(lead) for lead in leads])
-    text = np.frombuffer(b"".join(leads), np.uint8).astype(np.int64)
-    begin = size.cumsum() - size
-    which, at = spread(begin, 1 + np.array(within))
-    read, end = at - begin[which], (begin + size)[which]
-    own, node = np.arange(len(at)), np.zeros(len(at), np.int64)
+def lead_tokens(rests: Sequence[bytes], tables: VocabularyTables) -> tuple[np.ndarray, np.ndarray]:
+    """(number of the text, token), int64[*] each, in ascending order of the texts: the tokens that belong to calls where this is
+    left of a lead. None of the texts is empty."""
+    size = np.array([len(rest) for rest in rests])
+    text = np.frombuffer(b"".join(rests), np.uint8).astype(np.int64)
+    end = size.cumsum()
+    own, at, node = np.arange(len(size)), end - size, np.zeros(len(size), np.int64)
     found = [(own[:0], node[:0])]
     past = list(found)
     key = tables.trie_key
@@ -60,9 +53,30 @@ def lead_tokens(leads: Sequence[bytes], within: Sequence[int], tables: Vocabular
         some, more = spread(first[token], np.diff(first)[token])
         own, token = np.append(own, own[some]), np.append(token, tables.alias_token[more])
     order = own.argsort(kind="stable")
-    own, token = own[order], token[order].astype(np.int64)
-    cut = firsts(which[own], len(leads)).tolist()
-    return [(read[own[low:high]], token[low:high]) for low, high in itertools.pairwise(cut)]
+    return own[order], token[order].astype(np.int64)
+
+
+class Rests:
+    """What may be left of leads, by number, with the tokens that belong to calls there: many leads end alike.
+
+    Attributes:
+      first: where the tokens of each begin.
+      token: of all, one text after the other.
+    """
+
+    def __init__(self) -> None:
+        self._number: dict[bytes, int] = {}
+        self.first, self.token = np.zeros(1, np.int64), np.zeros(0, np.int64)
+
+    def numbers(self, leads: Sequence[bytes], within: Sequence[int], tables: VocabularyTables) -> list[list[int]]:
+        """For each lead, the numbers of what is left of it behind its first 0 to `within` bytes, less than its length."""
+        known, before = self._number, len(self._number)
+        out = [[known.setdefault(lead[read:], len(known)) for read in range(most + 1)] for lead, most in zip(leads, within)]
+        if len(known) > before:
+            of, token = lead_tokens(list(known)[before:], tables)
+            self.first = np.append(self.first, self.first[-1] + firsts(of, len(known) - before)[1:])
+            self.token = np.append(self.token, token)
+        return out
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,49 +111,73 @@ class Rows:
         return np.array([size[row_hash] for row_hash in known.tolist()], np.int64)[which]
 
 
-def called_tokens(pairs: Sequence[np.ndarray], nodes: np.ndarray, read: np.ndarray) -> np.ndarray:
-    """Sorted node << TOKEN_BITS | token of the tokens that belong to calls.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Called:
+    """The tokens that belong to calls, in sets that many nodes share.
+
+    Attributes:
+      nodes: int64[N], the answers that may yet be calls, ascending.
+      kind: int64[N], the set of each.
+      tokens: sorted set << TOKEN_BITS | token.
+    """
+
+    nodes: np.ndarray
+    kind: np.ndarray
+    tokens: np.ndarray
+
+    def holds(self, node: np.ndarray, token: np.ndarray) -> np.ndarray:
+        """bool[n], whether tokens belong to calls at nodes."""
+        return _within(self.kind[self.nodes.searchsorted(node)] << TOKEN_BITS | token, self.tokens)
+
+
+def called_tokens(pairs: Sequence[np.ndarray], rests: Rests, nodes: np.ndarray, read: np.ndarray) -> Called:
+    """The tokens that belong to calls.
 
     Args:
-      pairs: of each name, number of what is read of an answer << TOKEN_BITS | token.
+      pairs: of each name, number of what is read of an answer << TOKEN_BITS | number in `rests` of what is left.
       nodes: the answers that may yet be calls, ascending.
       read: number of what is read of each.
     """
     pair = distinct(np.concatenate(pairs))
     first = firsts(pair >> TOKEN_BITS, int(max(read.max(), pair.max(initial=0) >> TOKEN_BITS)) + 1)
     size = np.diff(first)[read]
-    return nodes.repeat(size) << TOKEN_BITS | pair[joined(first[read], size)] & (1 << TOKEN_BITS) - 1
+    left = pair[joined(first[read], size)] & (1 << TOKEN_BITS) - 1
+    kind = len(rests.first) + np.arange(len(nodes))
+    alone = size == 1
+    kind[alone] = left[(size.cumsum() - size)[alone]]
+    cell = distinct(kind.repeat(size) << TOKEN_BITS | left)
+    at, token = spread(rests.first[cell & (1 << TOKEN_BITS) - 1], np.diff(rests.first)[cell & (1 << TOKEN_BITS) - 1])
+    return Called(nodes, kind, distinct((cell >> TOKEN_BITS)[at] << TOKEN_BITS | rests.token[token]))
 
 
 def with_text(
-    arcs: Entries, groups: Entries, text: int, nodes: np.ndarray, called: np.ndarray, rows: Rows, tables: VocabularyTables
+    arcs: Entries, groups: Entries, text: int, called: Called, rows: Rows, tables: VocabularyTables
 ) -> tuple[Entries, Entries] | None:
     """The arcs and groups with those that answers, which may yet be calls, have as any text; None where both have a token.
 
     Args:
       arcs, groups: without these.
       text: node of an answer where anything may follow.
-      nodes: of the answers that may yet be calls.
-      called: of `called_tokens`.
       rows: takes new ones.
     """
+    nodes = called.nodes
     own = np.isin(arcs["node"], nodes)
-    mine = arcs["node"][own] << TOKEN_BITS | arcs["token"][own]
-    mine = mine[~_within(mine, called)]  # special tokens, where an answer begins
+    node, mine = arcs["node"][own], arcs["token"][own]
+    mine = mine[~called.holds(node, mine)]  # special tokens, where an answer begins
     some = (arcs["node"] == text).nonzero()[0]
-    if np.isin(mine & (1 << TOKEN_BITS) - 1, arcs["token"][some]).any() or np.isin(groups["node"], nodes).any():
+    if np.isin(mine, arcs["token"][some]).any() or np.isin(groups["node"], nodes).any():
         return None
     at, node = np.tile(some, len(nodes)), nodes.repeat(len(some))
-    if _within(arcs["token"][some], distinct(called & (1 << TOKEN_BITS) - 1)).any():
-        kept = ~_within(node << TOKEN_BITS | arcs["token"][at], called)
+    if np.isin(arcs["token"][some], called.tokens & (1 << TOKEN_BITS) - 1).any():
+        kept = ~called.holds(node, arcs["token"][at])
         at, node = at[kept], node[kept]
     more = {name: values[at] for name, values in arcs.items()} | {"node": node}
     parts = [groups]
     for group in (groups["node"] == text).nonzero()[0].tolist():
         row = rows[int(groups["hash"][group])]
-        if _bits(row, mine & (1 << TOKEN_BITS) - 1).any():
+        if _bits(row, mine).any():
             return None
-        hashes = _cut(int(groups["hash"][group]), row, nodes, called, rows, tables)
+        hashes = _cut(int(groups["hash"][group]), row, called, rows, tables)
         left = hashes != 0
         columns = {name: values[group].repeat(int(left.sum())) for name, values in groups.items()}
         parts.append(columns | {"node": nodes[left], "hash": hashes[left]})
@@ -160,21 +198,19 @@ def _bits(row: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     return (row[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1) > 0
 
 
-def _cut(
-    row_hash: int, row: np.ndarray, nodes: np.ndarray, called: np.ndarray, rows: Rows, tables: VocabularyTables
-) -> np.ndarray:
+def _cut(row_hash: int, row: np.ndarray, called: Called, rows: Rows, tables: VocabularyTables) -> np.ndarray:
     """uint64[nodes], hashes of a set without the tokens that belong to calls there; new sets are added to `rows`."""
-    token = called & (1 << TOKEN_BITS) - 1
+    token = called.tokens & (1 << TOKEN_BITS) - 1
     inside = _bits(row, token)
-    token, of = token[inside], called[inside] >> TOKEN_BITS
+    token, of = token[inside], called.tokens[inside] >> TOKEN_BITS
     begin = segment_starts(of)
     first = np.append(begin, len(of))
-    out = np.full(len(nodes), row_hash, np.uint64)
-    changed = nodes.searchsorted(of[begin])
+    out = np.full(int(called.kind.max()) + 1, row_hash, np.uint64)
+    changed = of[begin]
     if len(begin):
         out[changed] -= np.add.reduceat(tables.token_hash[token], begin)
     whole = int(rows.sizes(np.array([row_hash], np.uint64))[0])
     for new, low, high in zip(out[changed].tolist(), first.tolist(), first[1:].tolist()):
         if new and new not in rows.known and new not in rows.without:
             rows.without[new], rows.size[new] = (row_hash, token[low:high]), whole - (high - low)
-    return out
+    return out[called.kind]

@@ -79,6 +79,7 @@ class _Form:
 
     def add(self, compiled: Compiled, own: Mapping[str, str], request: Request, tables: VocabularyTables) -> None:
         """Takes the parts of a constraint."""
+        before = self.roles.rests.token.nbytes
         part = part_of(
             compiled.constraint, compiled.automaton, compiled.states, compiled.pointers, self.roles, request.vocabulary, tables,
             compiled.closing,
@@ -91,7 +92,7 @@ class _Form:
             if row_hash not in self.rows:
                 self.rows[row_hash] = row.copy()
                 self.nbytes += row.nbytes
-        self.nbytes += part.nbytes
+        self.nbytes += part.nbytes + self.roles.rests.token.nbytes - before
         self.at |= {(name, own[name]): part for name in compiled.pointers.values()}
 
     def joined(self, own: Mapping[str, str], request: Request, tables: VocabularyTables) -> CompiledConstraint | None:

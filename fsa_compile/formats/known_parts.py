@@ -21,7 +21,7 @@ from fsa_compile.arrays.integers import distinct, firsts
 from fsa_compile.arrays.ranges import joined
 from fsa_compile.artifact.arrays import ARRAYS, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.formats.answer_leads import TOKEN_BITS, lead_tokens
+from fsa_compile.formats.answer_leads import TOKEN_BITS, Rests
 from fsa_compile.formats.text_automaton import END, Answer, Before, TextAutomaton
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -40,6 +40,7 @@ class Roles:
       goes_on: role of such an answer where anything may follow, or NO_ROLE.
       is_text: by role, whether it stands for such an answer that can be no call.
       begun: by role, number of what is read of an answer that may yet be a call; -1 where there is none.
+      rests: what is left of leads.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,7 @@ class Roles:
         self.is_text: list[bool] = []
         self.begun: list[int] = []
         self._reads: dict[bytes, int] = {}
+        self.rests = Rests()
 
     def __len__(self) -> int:
         return len(self.prefix)
@@ -146,8 +148,8 @@ class Part:
       after: role of the state behind the value, by symbol.
       hashes: uint64[R], of each row.
       group_cost, group_need: int64[G], of the groups of nodes with a role.
-      taken: of each name, where answers may begin like calls, number of what is read of its lead << TOKEN_BITS | token, of the
-        tokens that belong to calls there; what answers go on with as text is left out.
+      taken: of each name, where answers may begin like calls, number of what is read of its lead << TOKEN_BITS | number of what
+        is left of it; what answers go on with as text is left out.
       keys: masks of keys.
       guards: `unset` masks, `all` and `set` of each guard.
       cells: (row of `delta`, symbol, child) of its entries, int64[*] each.
@@ -286,9 +288,11 @@ def _taken(names: tuple[bytes, ...], roles: Roles, tables: VocabularyTables) -> 
         return {}
     leads = [roles.answer.lead(name) for name in names]
     within = [len(lead) - len(roles.answer.behind) for lead in leads]
-    numbers = (np.array([roles.read(lead[:size]) for size in range(len(lead))]) for lead in leads)
-    found = zip(names, numbers, lead_tokens(leads, within, tables))
-    return {name: number[read] << TOKEN_BITS | token for name, number, (read, token) in found}
+    left = roles.rests.numbers(leads, within, tables)
+    return {
+        name: np.array([roles.read(lead[:read]) << TOKEN_BITS | rest for read, rest in enumerate(rests)])
+        for name, lead, rests in zip(names, leads, left)
+    }
 
 
 def _begins_names(labels: frozenset[Hashable]) -> bool:

@@ -232,8 +232,9 @@ class _Join:
         if roles.goes_on == NO_ROLE or not number[roles.goes_on]:
             return None
         nodes = number[some]
-        called = called_tokens([one.part.taken[name] for one in self.chosen for name in one.names], nodes, begun[some])
-        return with_text(arcs, groups, int(number[roles.goes_on]), nodes, called, self.rows, self.tables)
+        taken = [one.part.taken[name] for one in self.chosen for name in one.names]
+        called = called_tokens(taken, roles.rests, nodes, begun[some])
+        return with_text(arcs, groups, int(number[roles.goes_on]), called, self.rows, self.tables)
 
     def _solve(self, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]) -> bool:
         """Finds distances and needs of the nodes with a role, and what their tokens take; whether those of all else stay."""
