@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, firsts, numbered
+from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import joined, segment_starts, spread
+from fsa_compile.composition.tokens.budget_levels import Grid
+from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 TOKEN_BITS = 22
@@ -125,6 +127,13 @@ class Called:
     kind: np.ndarray
     tokens: np.ndarray
 
+    @classmethod
+    def of(cls, nodes: np.ndarray, kind: np.ndarray, cell: np.ndarray, rests: Rests) -> Called:
+        """Of sets of the tokens of some rests: `cell` is sorted set << TOKEN_BITS | number of the rest."""
+        rest = cell & (1 << TOKEN_BITS) - 1
+        at, token = spread(rests.first[rest], np.diff(rests.first)[rest])
+        return cls(nodes, kind, distinct((cell >> TOKEN_BITS)[at] << TOKEN_BITS | rests.token[token]))
+
     def holds(self, node: np.ndarray, token: np.ndarray) -> np.ndarray:
         """bool[n], whether tokens belong to calls at nodes."""
         return _within(self.kind[self.nodes.searchsorted(node)] << TOKEN_BITS | token, self.tokens)
@@ -145,9 +154,7 @@ def called_tokens(pairs: Sequence[np.ndarray], rests: Rests, nodes: np.ndarray, 
     kind = len(rests.first) + np.arange(len(nodes))
     alone = size == 1
     kind[alone] = left[(size.cumsum() - size)[alone]]
-    cell = distinct(kind.repeat(size) << TOKEN_BITS | left)
-    at, token = spread(rests.first[cell & (1 << TOKEN_BITS) - 1], np.diff(rests.first)[cell & (1 << TOKEN_BITS) - 1])
-    return Called(nodes, kind, distinct((cell >> TOKEN_BITS)[at] << TOKEN_BITS | rests.token[token]))
+    return Called.of(nodes, kind, distinct(kind.repeat(size) << TOKEN_BITS | left), rests)
 
 
 def with_text(
@@ -165,7 +172,7 @@ def with_text(
     node, mine = arcs["node"][own], arcs["token"][own]
     mine = mine[~called.holds(node, mine)]  # special tokens, where an answer begins
     some = (arcs["node"] == text).nonzero()[0]
-    if np.isin(mine, arcs["token"][some]).any() or np.isin(groups["node"], nodes).any():
+    if np.isin(mine, arcs["token"][some]).any():
         return None
     at, node = np.tile(some, len(nodes)), nodes.repeat(len(some))
     if np.isin(arcs["token"][some], called.tokens & (1 << TOKEN_BITS) - 1).any():
@@ -175,7 +182,7 @@ def with_text(
     parts = [groups]
     for group in (groups["node"] == text).nonzero()[0].tolist():
         row = rows[int(groups["hash"][group])]
-        if _bits(row, mine).any():
+        if bits(row, mine).any():
             return None
         hashes = _cut(int(groups["hash"][group]), row, called, rows, tables)
         left = hashes != 0
@@ -194,14 +201,15 @@ def _within(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
     return ordered[np.minimum(ordered.searchsorted(values), len(ordered) - 1)] == values
 
 
-def _bits(row: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+def bits(row: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """bool[n], which tokens a bit row has."""
     return (row[tokens >> 5] >> (tokens & 31).astype(np.uint32) & 1) > 0
 
 
 def _cut(row_hash: int, row: np.ndarray, called: Called, rows: Rows, tables: VocabularyTables) -> np.ndarray:
     """uint64[nodes], hashes of a set without the tokens that belong to calls there; new sets are added to `rows`."""
     token = called.tokens & (1 << TOKEN_BITS) - 1
-    inside = _bits(row, token)
+    inside = bits(row, token)
     token, of = token[inside], called.tokens[inside] >> TOKEN_BITS
     begin = segment_starts(of)
     first = np.append(begin, len(of))
@@ -214,3 +222,33 @@ def _cut(row_hash: int, row: np.ndarray, called: Called, rows: Rows, tables: Voc
         if new and new not in rows.known and new not in rows.without:
             rows.without[new], rows.size[new] = (row_hash, token[low:high]), whole - (high - low)
     return out[called.kind]
+
+
+def levels_of(arcs: Entries, groups: Entries, rows: Rows, pool: RowPool) -> tuple[Entries, np.ndarray]:
+    """The levels of some nodes, and the hash of each, uint64[L].
+
+    Args:
+      arcs: node, token, cost and need.
+      groups: node, hash, cost and need.
+      pool: takes new rows.
+    """
+    tables = pool.tables
+    node, cost, need = (np.concatenate((arcs[name], groups[name])) for name in ("node", "cost", "need"))
+    hashes = np.concatenate((tables.token_hash[arcs["token"]], groups["hash"]))
+    count = np.concatenate((np.ones(len(arcs["node"]), np.int64), rows.sizes(groups["hash"])))
+    order = order_of(node)
+    grid = Grid(*(column[order] for column in (node, cost, need, hashes, count)))
+    cell = grid.fitting(tables.num_words * 4)
+    tokens = arcs["token"]
+
+    def build(i: int) -> np.ndarray:
+        below, new = grid.difference(cell, i)
+        row = pool.of_hash(below).copy() if below else np.zeros(tables.num_words, np.uint32)
+        new = order[new]
+        tables.add(row, tokens[new[new < len(tokens)]])
+        for group in new[new >= len(tokens)].tolist():
+            row |= rows[int(hashes[group])]
+        return row
+
+    made = pool.numbers(grid.union[cell], build)
+    return {"node": grid.node[cell], "cost": grid.cost[cell], "need": grid.need[cell], "row": made}, grid.union[cell]

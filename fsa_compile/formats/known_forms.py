@@ -81,17 +81,18 @@ class _Form:
         """Takes the parts of a constraint."""
         before = self.roles.rests.token.nbytes
         part = part_of(
-            compiled.constraint, compiled.automaton, compiled.states, compiled.pointers, self.roles, request.vocabulary, tables,
-            compiled.closing,
+            compiled.constraint, compiled.automaton, compiled.states, compiled.pointers, self.roles, request.vocabulary,
+            RowPool(tables, request.limits), compiled.closing,
         )
         if part is None:
             return
-        part = dataclasses.replace(part, increments=tuple(self.tables.setdefault(one, one) for one in part.increments))
         for number in part.rows_in_use.tolist():
-            row, row_hash = compiled.constraint.rows[number], int(part.hashes[number])
+            row_hash = int(part.hashes[number])
             if row_hash not in self.rows:
+                row = part.more[row_hash] if row_hash in part.more else compiled.constraint.rows[number]
                 self.rows[row_hash] = row.copy()
                 self.nbytes += row.nbytes
+        part = dataclasses.replace(part, increments=tuple(self.tables.setdefault(one, one) for one in part.increments), more={})
         self.nbytes += part.nbytes + self.roles.rests.token.nbytes - before
         self.at |= {(name, own[name]): part for name in compiled.pointers.values()}
 

@@ -17,11 +17,12 @@ from functools import cached_property
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, firsts
+from fsa_compile.arrays.integers import distinct, firsts, order_of
 from fsa_compile.arrays.ranges import joined
 from fsa_compile.artifact.arrays import ARRAYS, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.formats.answer_leads import TOKEN_BITS, Rests
+from fsa_compile.composition.tokens.row_pool import RowPool
+from fsa_compile.formats.answer_leads import TOKEN_BITS, Called, Rests, Rows, levels_of, with_text
 from fsa_compile.formats.text_automaton import END, Answer, Before, TextAutomaton
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -62,6 +63,8 @@ class Roles:
         """The role of a state by its labels; the name that it stands behind; None where it is both."""
         name = None
         for label in labels:
+            if label == END:
+                continue
             if not isinstance(label, tuple) or len(label) < 3 or (name is not None and name != label[1]):
                 break
             name = label[1]
@@ -155,6 +158,7 @@ class Part:
       cells: (row of `delta`, symbol, child) of its entries, int64[*] each.
       increments: contents of each table.
       symbols: by base symbol that is pushed, how many effective ones it has, and all that is known of these.
+      more: by hash, rows that are not the constraint's.
     """
 
     arrays: dict[str, np.ndarray]
@@ -175,6 +179,7 @@ class Part:
     increments: tuple[bytes, ...]
     symbols: dict[int, tuple[int, bytes]]
     num_delta_rows: int
+    more: dict[int, np.ndarray]
 
     @property
     def nbytes(self) -> int:
@@ -208,7 +213,7 @@ class Part:
 
 def part_of(
     made: CompiledConstraint, automaton: TextAutomaton, states: tuple[str, ...], pointers: Mapping[str, str], roles: Roles,
-    vocabulary: Vocabulary, tables: VocabularyTables, closing: bytes,
+    vocabulary: Vocabulary, pool: RowPool, closing: bytes,
 ) -> Part | None:  # fmt: skip
     """A constraint as a part; None where what it holds cannot be told apart.
 
@@ -218,9 +223,10 @@ def part_of(
       states: by node but the dead one, the state of the automaton, "" for none; nodes without a state may be left out at the end.
       pointers: the name before each value, by the value's pointer.
       roles: of the form; takes new ones.
+      pool: makes new rows.
       closing: the last byte of every value behind a name.
     """
-    pushes = made.push_offset[1:] > made.push_offset[:-1]
+    tables, pushes = pool.tables, made.push_offset[1:] > made.push_offset[:-1]
     if made.stacks != 1 or made.context or len(made.temperature) or pushes[made.initial_push]:
         return None
     found = [roles.number(labels) for labels in automaton.labels[1:]]
@@ -253,6 +259,13 @@ def part_of(
     costs = _group_costs(made, state, role, reader)
     if leads is None or costs is None:
         return None
+    hashes = np.array([tables.row_hash(row) for row in made.rows], np.uint64)
+    more: dict[int, np.ndarray] = {}
+    if automaton.is_sketch and (left := _left(automaton)[state]).max() >= 0:
+        whole = _with_leads(made, left, role, roles, (leads, *costs, hashes), pool)
+        if whole is None:
+            return None
+        made, (leads, *costs, hashes), more = whole
     arrays, keys, guards = _with_sets(made)
     width = max(1, made.num_symbols)
     delta = made.delta.reshape(-1, width)
@@ -261,8 +274,7 @@ def part_of(
         arrays=arrays, start=made.start, longest=(made.max_pops, made.max_push),
         outside=frozenset(f for f in found if isinstance(f, int) and roles.prefix[f] < 0),
         role=role, names=names, arc_name=leads, after=behind,
-        hashes=np.array([tables.row_hash(row) for row in made.rows], np.uint64), group_cost=costs[0], group_need=costs[1],
-        taken=_taken(names, roles, tables),
+        hashes=hashes, group_cost=costs[0], group_need=costs[1], more=more, taken=_taken(names, roles, tables),
         keys=keys, guards=guards, cells=(row, symbol, delta[row, symbol].astype(np.int64)),
         increments=tuple(table.tobytes() for table in made.increments), symbols=_symbols(made, behind), num_delta_rows=len(delta),
     )  # fmt: skip
@@ -281,6 +293,74 @@ def _without_text(made: CompiledConstraint, role: np.ndarray, roles: Roles) -> C
         group_offset=firsts(groups[group], made.num_nodes), group_row=made.group_row[group], group_next=made.group_next[group],
         group_push=made.group_push[group], group_add=made.group_add[group], group_set=made.group_set[group],
     )  # fmt: skip
+
+
+def _left(automaton: TextAutomaton) -> np.ndarray:
+    """int64[S], how much is read of what stands behind a name, where an answer has begun like a call up to there; else -1."""
+    out = np.full(len(automaton.labels), -1)
+    for state, labels in enumerate(automaton.labels):
+        for label in labels:
+            if isinstance(label, tuple) and len(label) == 3 and isinstance(label[0], Answer):
+                out[state] = label[2] - len(label[1])
+    return out
+
+
+def _with_leads(
+    made: CompiledConstraint, left: np.ndarray, role: np.ndarray, roles: Roles, columns: tuple[np.ndarray, ...], pool: RowPool
+) -> tuple[CompiledConstraint, tuple[np.ndarray, ...], dict[int, np.ndarray]] | None:
+    """A sketch with what answers that have begun like a call, up to behind its name, go on with as any text.
+
+    Args:
+      left: by node, as of `_left`.
+      columns: names of arcs, costs and needs of groups, hashes of rows.
+
+    Returns:
+      The constraint, whose rows may have numbers behind the last one; the columns; the rows that were added, by hash. None where
+      both the text and the call read a token.
+    """
+    name, cost, need, hashes = columns
+    (text,) = (role == roles.goes_on).nonzero()[0]
+    nodes, answer, rests = (left >= 0).nonzero()[0], roles.answer, roles.rests
+    assert answer is not None
+    of = np.array(rests.numbers([answer.behind], [len(answer.behind) - 1], pool.tables)[0])
+    called = Called.of(nodes, of[left[nodes]], distinct(of) << TOKEN_BITS | distinct(of), rests)
+    every = np.arange(made.num_nodes)
+    arcs = {"node": every.repeat(np.diff(made.arc_offset)), "token": made.arc_token.astype(np.int64), "effect": made.arc_effect,
+            "name": name}  # fmt: skip
+    groups = {"node": every.repeat(np.diff(made.group_offset)), "hash": hashes[made.group_row], "cost": cost, "need": need}
+    groups |= {column: getattr(made, f"group_{column}") for column in ("next", "push", "add", "set")}
+    for group in (left[groups["node"]] >= 0).nonzero()[0].tolist():
+        cost[group], need[group] = _group_cost(made, int(groups["node"][group]), int(made.row_tokens(made.group_row[group])[0]))
+    rows = Rows({int(hashes[row]): made.rows[row] for row in distinct(made.group_row).tolist()})
+    both = with_text(arcs, groups, int(text), called, rows, pool.tables)
+    if both is None:
+        return None
+    order, of_groups = order_of(both[0]["node"] << TOKEN_BITS | both[0]["token"]), order_of(both[1]["node"])
+    arcs, groups = ({n: v[o] for n, v in entries.items()} for entries, o in zip(both, (order, of_groups)))
+    some, others = (left[entries["node"]] >= 0 for entries in (arcs, groups))
+    own = {"node": arcs["node"][some], "token": arcs["token"][some]}
+    own["cost"], own["need"] = made.effects[arcs["effect"][some], 4:6].T
+    levels, union = levels_of(own, {n: v[others] for n, v in groups.items()}, rows, pool)
+    level = every.repeat(np.diff(made.level_offset))
+    kept = left[level] < 0
+    node = np.concatenate((level[kept], levels["node"]))
+    by_node = order_of(node)
+    number = {row: place for place, row in enumerate(hashes.tolist())}
+    more = {row: pool[place] for row, place in zip(union.tolist(), levels["row"].tolist()) if row not in number}
+    more |= {row: rows[row] for row in groups["hash"][others].tolist() if row not in number}
+    number |= {row: len(hashes) + place for place, row in enumerate(more)}
+    level_row = [number[row] for row in union.tolist()]
+    made = dataclasses.replace(
+        made, arc_offset=firsts(arcs["node"], made.num_nodes), arc_token=arcs["token"], arc_effect=arcs["effect"],
+        group_offset=firsts(groups["node"], made.num_nodes), group_row=np.array([number[row] for row in groups["hash"].tolist()]),
+        group_next=groups["next"], group_push=groups["push"], group_add=groups["add"], group_set=groups["set"],
+        level_offset=firsts(node, made.num_nodes),
+        level_row=np.concatenate((made.level_row[kept], np.array(level_row, np.int64)))[by_node],
+        level_cost=np.concatenate((made.level_cost[kept], levels["cost"]))[by_node],
+        level_need=np.concatenate((made.level_need[kept], levels["need"]))[by_node],
+    )  # fmt: skip
+    hashes = np.append(hashes, np.array(list(more), np.uint64))
+    return made, (arcs["name"], groups["cost"], groups["need"], hashes), more
 
 
 def _taken(names: tuple[bytes, ...], roles: Roles, tables: VocabularyTables) -> dict[bytes, np.ndarray]:
@@ -394,11 +474,16 @@ def _group_costs(
         node, token = int(source[group]), int(made.row_tokens(made.group_row[group])[0])
         if reader.name(int(state[node]), token) != -1:
             return None
-        levels = slice(made.level_offset[node], made.level_offset[node + 1])
-        holds = made.rows[made.level_row[levels], token >> 5] >> np.uint32(token & 31) & 1
-        first = int(holds.argmax())
-        cost[group], need[group] = made.level_cost[levels][first], made.level_need[levels][first]
+        cost[group], need[group] = _group_cost(made, node, token)
     return cost, need
+
+
+def _group_cost(made: CompiledConstraint, node: int, token: int) -> tuple[int, int]:
+    """What a token of a group costs and needs."""
+    levels = slice(made.level_offset[node], made.level_offset[node + 1])
+    holds = made.rows[made.level_row[levels], token >> 5] >> np.uint32(token & 31) & 1
+    first = int(holds.argmax())
+    return int(made.level_cost[levels][first]), int(made.level_need[levels][first])
 
 
 def _with_sets(

@@ -18,9 +18,8 @@ from fsa_compile.arrays.ranges import joined, segment_sizes, segment_starts
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import longest_path
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.composition.tokens.budget_levels import Grid
 from fsa_compile.composition.tokens.row_pool import RowPool
-from fsa_compile.formats.answer_leads import TOKEN_BITS, Rows, called_tokens, with_text
+from fsa_compile.formats.answer_leads import TOKEN_BITS, Rows, called_tokens, levels_of, with_text
 from fsa_compile.formats.known_parts import NO_ROLE, Part, Roles
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -232,6 +231,8 @@ class _Join:
         if roles.goes_on == NO_ROLE or not number[roles.goes_on]:
             return None
         nodes = number[some]
+        if np.isin(groups["node"], nodes).any():
+            return None
         taken = [one.part.taken[name] for one in self.chosen for name in one.names]
         called = called_tokens(taken, roles.rests, nodes, begun[some])
         return with_text(arcs, groups, int(number[roles.goes_on]), called, self.rows, self.tables)
@@ -395,39 +396,20 @@ class _Join:
         self, arrays: dict[str, Any], arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray], masked: np.ndarray
     ) -> None:
         """Levels: new ones of nodes with a role, those of all others as they are."""
-        token_hash = self.tables.token_hash
         cost, need = self.effects[arcs["effect"], 4:6].T
         arcs, groups = self._with_redone({**arcs, "cost": cost, "need": need}, groups)
-        some, more = masked[arcs["node"]].nonzero()[0], masked[groups["node"]].nonzero()[0]
-        node, cost, need = (np.concatenate((arcs[n][some], groups[n][more])) for n in ("node", "cost", "need"))
-        hashes = np.concatenate((token_hash[arcs["token"][some]], groups["hash"][more]))
-        size = self.rows.sizes(groups["hash"][more])
-        order = order_of(node)
-        count = np.concatenate((np.ones(len(some), np.int64), size))
-        grid = Grid(*(column[order] for column in (node, cost, need, hashes, count)))
-        cell = grid.fitting(self.tables.num_words * 4)
-        tokens = arcs["token"][some]
-
-        def build(i: int) -> np.ndarray:
-            below, new = grid.difference(cell, i)
-            row = self.pool.of_hash(below).copy() if below else np.zeros(self.tables.num_words, np.uint32)
-            new = order[new]
-            self.tables.add(row, tokens[new[new < len(some)]])
-            for group in new[new >= len(some)].tolist():
-                row |= self.rows[int(hashes[group])]
-            return row
-
-        made = self.pool.numbers(grid.union[cell], build)
+        some, more = ({name: values[masked[entries["node"]]] for name, values in entries.items()} for entries in (arcs, groups))
+        made, _ = levels_of(some, more, self.rows, self.pool)
         counts = np.concatenate([np.diff(part.arrays["level_offset"]) for part in self.parts])
         own = self._of_own(counts)
         source = np.arange(self.total).repeat(counts)[own]
         own = own[~self.redone[source]]
         every = np.concatenate([part.hashes[part.arrays["level_row"]] for part in self.parts])
-        node = np.concatenate((grid.node[cell], self.new[source[~self.redone[source]]]))
+        node = np.concatenate((made["node"], self.new[source[~self.redone[source]]]))
         order = order_of(node)
-        arrays["level_row"] = np.concatenate((made, self._numbers(every[own])))[order]
-        arrays["level_cost"] = np.concatenate((grid.cost[cell], self.arrays["level_cost"][own]))[order]
-        arrays["level_need"] = np.concatenate((grid.need[cell], self.arrays["level_need"][own]))[order]
+        arrays["level_row"] = np.concatenate((made["row"], self._numbers(every[own])))[order]
+        arrays["level_cost"] = np.concatenate((made["cost"], self.arrays["level_cost"][own]))[order]
+        arrays["level_need"] = np.concatenate((made["need"], self.arrays["level_need"][own]))[order]
         arrays["level_offset"] = firsts(node[order], 1 + self.count + len(self.own))
 
     def _with_redone(

@@ -70,8 +70,8 @@ class TextAutomaton:
         stands behind each, a number, END at the end, `Answer` and `Before`; within a name, the place before it, or the answer
         that it may yet be, and what is read of the name; behind a name, the place before it, the name, and a number. Trees that
         differ in their names alone agree in these; a str where they may not.
-      is_sketch: whether answers that have begun like a call, up to the end of its name, go on as calls alone: `part_joins` adds
-        what else they go on with.
+      is_sketch: whether answers that have begun like a call go on as calls alone: `known_parts` and `part_joins` add what else
+        they go on with.
     """
 
     table: np.ndarray
@@ -215,13 +215,21 @@ class _Nondeterministic:
             self.free[begin].append(end)
             return
         first, more = len(self.free), len(text) - 1
-        if first + more > self._limits.max_states:
-            raise LimitError("max_states", self._limits.max_states, "Writing out the text around the values")
-        self.free += [[] for _ in range(more)]
-        self.calls += [[] for _ in range(more)]
-        self.labels += [self._label() for _ in range(more)]
-        self.moves += [[(1 << byte, there)] for byte, there in zip(text[1:], (*range(first + 1, first + more), end))]
+        if more:
+            self._chain(text[1:-1], [self._label() for _ in range(more)])
+            self.moves[-1].append((1 << text[-1], end))
         self.moves[begin].append((1 << text[0], first if more else end))
+
+    def _chain(self, text: bytes, labels: list[Hashable]) -> None:
+        """New states with a text between them, one more than it has letters."""
+        first = len(self.free)
+        if first + len(labels) > self._limits.max_states:
+            raise LimitError("max_states", self._limits.max_states, "Writing out the text around the values")
+        self.free += [[] for _ in labels]
+        self.calls += [[] for _ in labels]
+        self.labels += labels
+        self.moves += [[(1 << byte, there)] for there, byte in enumerate(text, first + 1)]
+        self.moves.append([])
 
     def _named(self, named: tuple[tuple[str, tree.Format], ...], begin: int, end: int) -> None:
         """A trie of names, with what stands behind each where it ends."""
@@ -300,32 +308,47 @@ class _Nondeterministic:
     ) -> int:
         """Where free text begins that begins with none of some leads; `number`: by state of its automaton, that where it goes on
         in any way."""
+        tail = answer.behind if self._sketch and answer is not None else b""
+        if tail and (not dfa.final[dfa.start] or any(tail.decode()[0] in name for _, name, _ in leads)):
+            raise _NoSketchError
         whole = {"".join(lead).encode() for lead in leads}
-        states: dict[bytes, tuple[int, int, bool]] = {}  # the last one: it is not behind a name
+        states: dict[bytes, tuple[int, int]] = {}
         letters: dict[bytes, set[int]] = {}
         for lead in leads:
             text, inside = "".join(lead).encode(), dfa.start
-            for read, byte in enumerate(text):
+            for read, byte in enumerate(text[: len(text) + 1 - len(tail)] if tail else text):
                 here = text[:read]
                 if here in whole or not inside:
                     break
                 if here not in states:
-                    states[here] = self.state(_lead_label(answer, lead, read)), inside, read <= len(text) - len(lead[2].encode())
+                    states[here] = self.state(_lead_label(answer, lead, read)), inside
                     letters[here] = set()
                 letters[here].add(byte)
                 inside = int(dfa.table[inside, dfa.byte_class[byte]])
-        for here, (state, inside, is_begun) in states.items():
+        after = {text: state for text, (state, _) in states.items()}
+        for _, name, _ in leads if len(tail) > 1 else ():
+            after[answer.before + name.encode() + tail[:1]] = self._tail(answer, name.encode(), end)
+        for here, (state, inside) in states.items():
             others = ~sum(1 << byte for byte in letters[here])
             begun = [(1 << byte, here + bytes([byte])) for byte in sorted(letters[here])]
-            if self._sketch and answer is not None and here and is_begun:
+            if tail and here:
                 self.hidden[state] = others, any(text in whole for _, text in begun)
             else:
                 moves = [(mask & others, there) for mask, there in self.moves[number[inside]]]
                 self.moves[state] += [move for move in moves if move[0]]
-            self.moves[state] += [(mask, states[text][0]) for mask, text in begun if text in states]
+            self.moves[state] += [(mask, after[text]) for mask, text in begun if text in after]
             if dfa.final[inside]:
                 self.free[state].append(end)
-        return states[b""][0]
+        return after[b""]
+
+    def _tail(self, answer: Answer, name: bytes, end: int) -> int:
+        """Of a sketch, an answer that has begun like a call up to behind its name: the first of its states."""
+        tail, first = answer.behind, len(self.free)
+        self._chain(tail[1:-1], [(answer, name, len(name) + read) for read in range(1, len(tail))])
+        for state, letter in enumerate(tail[1:], first):
+            self.free[state].append(end)
+            self.hidden[state] = ~(1 << letter), state == first + len(tail) - 2
+        return first
 
 
 def _answer(leads: tuple[tuple[str, str, str], ...], dfa: ByteDfa, number: int) -> Answer | None:
