@@ -265,7 +265,8 @@ def part_of(
         whole = _with_leads(made, left, role, roles, (leads, *costs, hashes), pool)
         if whole is None:
             return None
-        made, (leads, *costs, hashes), more = whole
+        made, (leads, *both, hashes), more = whole
+        costs = both[0], both[1]
     arrays, keys, guards = _with_sets(made)
     width = max(1, made.num_symbols)
     delta = made.delta.reshape(-1, width)

@@ -94,8 +94,8 @@ def text_automaton(root: tree.Format, limits: CompileLimits, deadline: Deadline,
     build = _Nondeterministic(limits, deadline, sketch)
     build.specials = sorted(_tokens(root))
     start, end = build.state(), build.state(END)
-    build.add(root, start, end)
     try:
+        build.add(root, start, end)
         return _deterministic(build, start, end, limits, deadline)
     except _NoSketchError:
         return text_automaton(root, limits, deadline)
@@ -326,8 +326,9 @@ class _Nondeterministic:
                 letters[here].add(byte)
                 inside = int(dfa.table[inside, dfa.byte_class[byte]])
         after = {text: state for text, (state, _) in states.items()}
-        for _, name, _ in leads if len(tail) > 1 else ():
-            after[answer.before + name.encode() + tail[:1]] = self._tail(answer, name.encode(), end)
+        if answer is not None and len(tail) > 1:
+            for _, name, _ in leads:
+                after[answer.before + name.encode() + tail[:1]] = self._tail(answer, name.encode(), end)
         for here, (state, inside) in states.items():
             others = ~sum(1 << byte for byte in letters[here])
             begun = [(1 << byte, here + bytes([byte])) for byte in sorted(letters[here])]

@@ -9,11 +9,11 @@ import pytest
 from protocols.test_known_parts import NEAR, at_once, check_alike
 from protocols.turns import small_vocabulary
 
-from fsa_compile import PROTOCOLS, compile_response
+from fsa_compile import PROTOCOLS, ConstraintError, Vocabulary, compile_response
 from fsa_compile import protocols as turns
 from fsa_compile.formats import known_forms
 from fsa_compile.formats.request import FormatError
-from fsa_compile.protocols import Calls, Protocol
+from fsa_compile.protocols import Calls, CallSyntax, Protocol
 
 UNMARKED = [protocol for protocol in PROTOCOLS.values() if not protocol.is_marked]
 COMPACT = Calls(begin='{"name":"', middle='","parameters":', end="}")
@@ -96,3 +96,70 @@ def test_what_does_not_fit_is_compiled_at_once(monkeypatch):
         assert np.array_equal(made.effects, whole.effects)
     (form,) = known_forms._FORMS.values()
     assert not form.fits
+
+
+def random_protocol(rng):
+    """A protocol whose calls no token marks. What stands behind names may begin as names do, and hold its end several times."""
+
+    def piece(most, letters='{"}:, -ax\u00e9'):
+        return "".join(rng.choice(letters) for _ in range(rng.randint(0, most)))
+
+    style = rng.choice(["json", "json", "python", "marked"])
+    syntax = CallSyntax(style, '<|"|>') if style == "marked" else CallSyntax(style)
+    middle = rng.choice(['", "a": ', '": ', "", piece(3), piece(6), piece(2, '{("'), " \u00e9" + piece(2)])
+    also = (Calls(begin="<", middle=piece(2), end=">", arguments=syntax),) if rng.random() < 0.15 else ()
+    calls = Calls(
+        all_begin=rng.choice(["", "", "["]), begin=rng.choice(['{"name": "', "", piece(3), "\u00e9"]), middle=middle,
+        end=rng.choice(["}", "", piece(2)]), all_end=rng.choice(["", "]"]), separator=rng.choice([", ", "; ", piece(2)]),
+        arguments=syntax, many=rng.random() < 0.7, call_id=rng.choice(["", "", "", "#"]), also=also,
+    )  # fmt: skip
+    return Protocol(name="own", calls=calls, tokens=("<t>", '<|"|>'), stops=("<end>",))
+
+
+def random_vocabulary(protocol, names, rng):
+    """Bytes, and pieces of calls."""
+    calls = protocol.calls
+    texts = [f"{calls.all_begin}{calls.begin}{name}{calls.middle}{end}" for name in names for end in ('{"k": "', "(k='", "{k:")]
+    texts += ["\u00e9\u4e2d", f"{calls.end}{calls.separator}{calls.begin}a"]
+    pieces = set()
+    for text in texts * 8:
+        data, size = text.encode(), rng.randint(2, 9)
+        at = rng.randrange(max(1, len(data) - size + 1))
+        pieces.add(data[at : at + size])
+    tokens = [*(bytes([byte]) for byte in range(256)), *sorted(piece for piece in pieces if len(piece) > 1)]
+    special = {name: len(tokens) + place for place, name in enumerate(("<t>", '<|"|>', "<end>"))}
+    return Vocabulary.from_tokens([*tokens, b"", b"", b""], special=special, stop_ids=[special["<end>"]])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.sampled(40)
+@pytest.mark.parametrize("seed", range(1000))
+def test_the_first_turn_of_a_random_protocol_is_as_if_compiled_at_once(seed, monkeypatch):
+    rng = random.Random(seed)
+    protocol = random_protocol(rng)
+    names = ["a", "ax", "a-x", "x", "xa.a", "aaa", "a-"]
+    if protocol.calls.arguments.is_call:
+        names = [name.replace("-", "_") for name in names]
+    names = rng.sample(list(dict.fromkeys(names)), rng.randint(1, 5))
+    tools = [{"name": name, "parameters": rng.choice(NEAR)["parameters"]} for name in names]
+    asked = {"protocol": protocol, "tools": tools, "strict": rng.random() < 0.7}
+    vocabulary = random_vocabulary(protocol, names, rng)
+    monkeypatch.setattr(known_forms, "_MOST_NAMES", rng.choice([2, 256]))
+    found = []
+    for compiled in (compile_response, lambda *given, **more: at_once(*given, monkeypatch, **more)):
+        try:
+            found.append(compiled(vocabulary, **asked))
+        except ConstraintError as error:
+            found.append(str(error).splitlines()[0].partition(", at ")[0])
+    if isinstance(found[0], str) or isinstance(found[1], str):
+        assert found[0] == found[1], found
+        return
+    check_alike(*found, vocabulary, rng, 10)
+    calls = protocol.calls
+    for name in names:
+        one, other = (made.walk() for made in found)
+        for byte in f"{calls.all_begin}{calls.begin}{name}{calls.middle}".encode():
+            assert np.array_equal(one.allowed(), other.allowed())
+            one.advance(byte)
+            other.advance(byte)
+        assert np.array_equal(one.allowed(), other.allowed())
