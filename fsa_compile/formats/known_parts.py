@@ -40,6 +40,7 @@ class Roles:
       answer: the label of the answers that may not begin like a call; None for none.
       goes_on: role of such an answer where anything may follow, or NO_ROLE.
       is_text: by role, whether it stands for such an answer that can be no call.
+      begins_names: by role, whether names begin there.
       begun: by role, number of what is read of an answer that may yet be a call; -1 where there is none.
       rests: what is left of leads.
     """
@@ -52,6 +53,7 @@ class Roles:
         self.answer: Answer | None = None
         self.goes_on = NO_ROLE
         self.is_text: list[bool] = []
+        self.begins_names: list[bool] = []
         self.begun: list[int] = []
         self._reads: dict[bytes, int] = {}
         self.rests = Rests()
@@ -63,11 +65,10 @@ class Roles:
         """The role of a state by its labels; the name that it stands behind; None where it is both."""
         name = None
         for label in labels:
-            if label == END:
-                continue
-            if not isinstance(label, tuple) or len(label) < 3 or (name is not None and name != label[1]):
+            if type(label) is tuple and len(label) > 2 and (name is None or name == label[1]):
+                name = label[1]
+            elif label != END:
                 break
-            name = label[1]
         else:
             if name is not None:
                 return name
@@ -99,6 +100,7 @@ class Roles:
             found = self._number[labels] = len(self.prefix)
             self.prefix.append(-1 if outside or not any(within) else self.prefixes.setdefault(within.pop(), len(self.prefixes)))
             self.is_text.append(bool(text))
+            self.begins_names.append(any(isinstance(label, tuple) and len(label) == 2 and not label[1] for label in labels))
             self.begun.append(-1 if begun is None else self.read(begun))
             if text and not text[0].state:
                 self.goes_on = found
@@ -246,7 +248,7 @@ def part_of(
     behind = {symbol: int(role_of[there]) for symbol, there in zip(symbols, after)}
     if NO_ROLE in behind.values() or not _is_closed(made, state, role, roles, symbols[0]):
         return None
-    roots = {number for number, f in enumerate(found, 1) if isinstance(f, int) and _begins_names(automaton.labels[number])}
+    roots = {number for number, f in enumerate(found, 1) if isinstance(f, int) and roles.begins_names[f]}
     if roles.crossed is None:
         named = {number for number, node in enumerate(automaton.schemas) if node.pointer in pointers}
         ends = sorted({there for called in automaton.calls.values() for number, there in called.items() if number in named})
@@ -347,8 +349,8 @@ def _with_leads(
     node = np.concatenate((level[kept], levels["node"]))
     by_node = order_of(node)
     number = {row: place for place, row in enumerate(hashes.tolist())}
-    more = {row: pool[place] for row, place in zip(union.tolist(), levels["row"].tolist()) if row not in number}
-    more |= {row: rows[row] for row in groups["hash"][others].tolist() if row not in number}
+    more = {row: pool[place] for row, place in dict(zip(union.tolist(), levels["row"].tolist())).items() if row not in number}
+    more |= {row: rows[row] for row in distinct(groups["hash"][others]).tolist() if row not in number}
     number |= {row: len(hashes) + place for place, row in enumerate(more)}
     level_row = [number[row] for row in union.tolist()]
     made = dataclasses.replace(
@@ -374,10 +376,6 @@ def _taken(names: tuple[bytes, ...], roles: Roles, tables: VocabularyTables) -> 
         name: np.array([roles.read(lead[:read]) << TOKEN_BITS | rest for read, rest in enumerate(rests)])
         for name, lead, rests in zip(names, leads, left)
     }
-
-
-def _begins_names(labels: frozenset[Hashable]) -> bool:
-    return any(isinstance(label, tuple) and len(label) == 2 and not label[1] for label in labels)
 
 
 _FEW, _LONGEST = 4, 64

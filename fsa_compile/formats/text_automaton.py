@@ -287,14 +287,11 @@ class _Nondeterministic:
             self.free[number[state]].append(end)
         self.free[begin].append(self._led(leads, answer, dfa, number, end) if leads else number[dfa.start])
 
-    def check_sketch(self, subsets: list[Collection[int]]) -> None:
+    def check_sketch(self, states: Collection[int], read: list[tuple[int, int]], called: bool) -> None:
         """Raises `_NoSketchError`: beside an answer that has begun like a call is something else that reads what is left out."""
-        for states in subsets if self.hidden else ():
-            for others, is_last in filter(None, map(self.hidden.get, states)):
-                if not is_last and any(self.calls[state] for state in states):
-                    raise _NoSketchError
-                if any(mask & others for state in states for mask, _ in self.moves[state]):
-                    raise _NoSketchError
+        for others, is_last in filter(None, map(self.hidden.get, states)):
+            if (called and not is_last) or any(mask & others for mask, _ in read):
+                raise _NoSketchError
 
     def _dfa_moves(self, dfa: ByteDfa) -> list[tuple[int, int, int]]:
         """(state, letters, next state) of all moves."""
@@ -425,11 +422,14 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
     order: list[Collection[int]] = []
     free, all_moves, all_calls = build.free, build.moves, build.calls
     alone, known = [0] * len(free), dict[frozenset[int], int]()
+    far = functools.cache(lambda state: frozenset(reach([state], free.__getitem__)))
 
     @functools.cache
     def closure(state: int) -> frozenset[int]:
         more = free[state]
-        return frozenset(reach([state], free.__getitem__) if any(map(free.__getitem__, more)) else (state, *more))
+        if any(map(free.__getitem__, more)):
+            return far(more[0]) | {state} if len(more) == 1 else far(state)
+        return frozenset((state, *more))
 
     def new(states: Collection[int]) -> int:
         order.append(states)
@@ -468,6 +468,8 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
             for state in states:
                 read += all_moves[state]
                 called += all_calls[state]
+            if build.hidden:
+                build.check_sketch(states, read, bool(called))
         if len(read) == 1:
             moves.append((at, read[0][0], alone[read[0][1]] or number(read[0][1])))
         elif len({mask for mask, _ in read}) == 1:
@@ -488,7 +490,6 @@ def _of_subsets(
 ) -> TextAutomaton:  # fmt: skip
     """The automaton of numbered subsets, with their moves, (subset, letters, next one), and calls; without those that lead
     nowhere."""
-    build.check_sketch(order)
     final = np.array([False, *(end in states for states in order)])
     at, there = (np.array([move[i] for move in moves], np.int64) for i in (0, 2))
     called = np.array([(call, after) for call, to in calls.items() for after in to.values()], np.int64).reshape(-1, 2)
