@@ -88,11 +88,13 @@ class Rows:
     Attributes:
       known: uint32[W] by hash.
       without: (hash of a known row, the tokens that are missing) by hash.
+      tokens: those of other rows, by hash.
       size: how many tokens rows have, by hash, as far as it was asked for.
     """
 
     known: Mapping[int, np.ndarray]
     without: dict[int, tuple[int, np.ndarray]] = dataclasses.field(default_factory=dict)
+    tokens: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
     size: dict[int, int] = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, row_hash: int) -> np.ndarray:
@@ -102,6 +104,13 @@ class Rows:
         row = self.known[base].copy()
         np.bitwise_and.at(row, tokens >> 5, ~(np.uint32(1) << (tokens & 31).astype(np.uint32)))
         return row
+
+    def add_to(self, row: np.ndarray, row_hash: int, tables: VocabularyTables) -> None:
+        """Adds the tokens of a row to another one."""
+        if row_hash in self.tokens:
+            tables.add(row, self.tokens[row_hash])
+        else:
+            row |= self[row_hash]
 
     def sizes(self, hashes: np.ndarray) -> np.ndarray:
         """int64[n], how many tokens rows have."""
@@ -159,13 +168,17 @@ def called_tokens(pairs: Sequence[np.ndarray], rests: Rests, nodes: np.ndarray, 
 
 def with_text(
     arcs: Entries, groups: Entries, text: int, called: Called, rows: Rows, tables: VocabularyTables
-) -> tuple[Entries, Entries] | None:
+) -> tuple[Entries, Entries, Entries] | None:
     """The arcs and groups with those that answers, which may yet be calls, have as any text; None where both have a token.
 
     Args:
       arcs, groups: without these.
       text: node of an answer where anything may follow.
       rows: takes new ones.
+
+    Returns:
+      Arcs; groups; and node, effect and hash of the sets of tokens of all arcs that were added. There are no sets where calls
+      have some of these tokens.
     """
     nodes = called.nodes
     own = np.isin(arcs["node"], nodes)
@@ -175,10 +188,18 @@ def with_text(
     if np.isin(mine, arcs["token"][some]).any():
         return None
     at, node = np.tile(some, len(nodes)), nodes.repeat(len(some))
+    effects, which = numbered(arcs["effect"][some])
     if np.isin(arcs["token"][some], called.tokens & (1 << TOKEN_BITS) - 1).any():
         kept = ~called.holds(node, arcs["token"][at])
         at, node = at[kept], node[kept]
+        effects = effects[:0]
     more = {name: values[at] for name, values in arcs.items()} | {"node": node}
+    hashes = np.zeros(len(effects), np.uint64)
+    for place in range(len(effects)):
+        tokens = arcs["token"][some[which == place]]
+        hashes[place] = tables.token_hash[tokens].sum()
+        rows.tokens[int(hashes[place])], rows.size[int(hashes[place])] = tokens, len(tokens)
+    sets = {"node": nodes.repeat(len(effects)), "effect": np.tile(effects, len(nodes)), "hash": np.tile(hashes, len(nodes))}
     parts = [groups]
     for group in (groups["node"] == text).nonzero()[0].tolist():
         row = rows[int(groups["hash"][group])]
@@ -191,6 +212,7 @@ def with_text(
     return (
         {name: np.concatenate((values, more[name])) for name, values in arcs.items()},
         {name: np.concatenate([part[name] for part in parts]) for name in groups},
+        sets,
     )
 
 
@@ -247,7 +269,7 @@ def levels_of(arcs: Entries, groups: Entries, rows: Rows, pool: RowPool) -> tupl
         new = order[new]
         tables.add(row, tokens[new[new < len(tokens)]])
         for group in new[new >= len(tokens)].tolist():
-            row |= rows[int(hashes[group])]
+            rows.add_to(row, int(hashes[group]), tables)
         return row
 
     made = pool.numbers(grid.union[cell], build)

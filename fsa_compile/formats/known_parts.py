@@ -338,12 +338,15 @@ def _with_leads(
     both = with_text(arcs, groups, int(text), called, rows, pool.tables)
     if both is None:
         return None
+    own = both[0] if not len(both[2]["node"]) else arcs
+    own = {column: own[column][left[own["node"]] >= 0] for column in ("node", "token", "effect")}
+    for entries in (own, both[2]):
+        entries["cost"], entries["need"] = made.effects[entries["effect"], 4:6].T
     order, of_groups = order_of(both[0]["node"] << TOKEN_BITS | both[0]["token"]), order_of(both[1]["node"])
-    arcs, groups = ({n: v[o] for n, v in entries.items()} for entries, o in zip(both, (order, of_groups)))
-    some, others = (left[entries["node"]] >= 0 for entries in (arcs, groups))
-    own = {"node": arcs["node"][some], "token": arcs["token"][some]}
-    own["cost"], own["need"] = made.effects[arcs["effect"][some], 4:6].T
-    levels, union = levels_of(own, {n: v[others] for n, v in groups.items()}, rows, pool)
+    arcs, groups = ({n: v[o] for n, v in entries.items()} for entries, o in zip(both[:2], (order, of_groups)))
+    others = left[groups["node"]] >= 0
+    some = {n: np.concatenate((groups[n][others], both[2][n])) for n in ("node", "hash", "cost", "need")}
+    levels, union = levels_of(own, some, rows, pool)
     level = every.repeat(np.diff(made.level_offset))
     kept = left[level] < 0
     node = np.concatenate((level[kept], levels["node"]))

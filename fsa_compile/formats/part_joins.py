@@ -65,6 +65,8 @@ class _Join:
         self.arrays = {name: np.concatenate([part.arrays[name] for part in parts]) for name in _PLAIN}
         self.twin = self.arrays["twin"] + np.where(self.arrays["twin"] > 0, self._shift("twin", self.base), 0)
         self.is_role = (self.role >= 0) & self.alive[self.role]
+        self.plain: int | None = None  # how many arcs of nodes with a role are not among `sets`
+        self.sets = {"node": np.zeros(0, np.int64), "effect": np.zeros(0, np.int64), "hash": np.zeros(0, np.uint64)}
         self._read_effects()
         self._read_groups()
 
@@ -235,7 +237,12 @@ class _Join:
             return None
         taken = [one.part.taken[name] for one in self.chosen for name in one.names]
         called = called_tokens(taken, roles.rests, nodes, begun[some])
-        return with_text(arcs, groups, int(number[roles.goes_on]), called, self.rows, self.tables)
+        found = with_text(arcs, groups, int(number[roles.goes_on]), called, self.rows, self.tables)
+        if found is None:
+            return None
+        if len(found[2]["node"]):
+            self.plain, self.sets = len(arcs["node"]), found[2]
+        return found[:2]
 
     def _solve(self, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]) -> bool:
         """Finds distances and needs of the nodes with a role, and what their tokens take; whether those of all else stay."""
@@ -396,8 +403,10 @@ class _Join:
         self, arrays: dict[str, Any], arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray], masked: np.ndarray
     ) -> None:
         """Levels: new ones of nodes with a role, those of all others as they are."""
-        cost, need = self.effects[arcs["effect"], 4:6].T
-        arcs, groups = self._with_redone({**arcs, "cost": cost, "need": need}, groups)
+        arcs = {name: values[: self.plain] for name, values in arcs.items()}
+        for entries in (arcs, self.sets):
+            entries["cost"], entries["need"] = self.effects[entries["effect"], 4:6].T
+        arcs, groups = self._with_redone(arcs, groups)
         some, more = ({name: values[masked[entries["node"]]] for name, values in entries.items()} for entries in (arcs, groups))
         made, _ = levels_of(some, more, self.rows, self.pool)
         counts = np.concatenate([np.diff(part.arrays["level_offset"]) for part in self.parts])
@@ -415,14 +424,14 @@ class _Join:
     def _with_redone(
         self, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Arcs and groups of all nodes whose levels are made anew."""
+        """Arcs, and groups and sets, of all nodes whose levels are made anew."""
         at = self.redone[self.arc_source].nonzero()[0]
         effect = self.effects[self.arc_effect[at]]
         more = {"node": self.new[self.arc_source[at]], "token": self.arc_token[at], "cost": effect[:, 4], "need": effect[:, 5]}
         of = self.redone[self.group_source].nonzero()[0]
         some = {"node": self.new[self.group_source[of]], **{name: self.groups[name][of] for name in ("hash", "cost", "need")}}
         return ({name: np.concatenate((arcs[name], values)) for name, values in more.items()},
-                {name: np.concatenate((groups[name], values)) for name, values in some.items()})  # fmt: skip
+                {name: np.concatenate((groups[name], self.sets[name], values)) for name, values in some.items()})  # fmt: skip
 
     def _add_nodes(self, arrays: dict[str, Any]) -> None:
         """Arrays by node, and delta."""
