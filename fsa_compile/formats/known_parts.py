@@ -61,17 +61,10 @@ class Roles:
     def __len__(self) -> int:
         return len(self.prefix)
 
-    def number(self, labels: frozenset[Hashable]) -> int | bytes | None:
+    def number(self, labels: frozenset[Hashable] | bytes) -> int | bytes | None:
         """The role of a state by its labels; the name that it stands behind; None where it is both."""
-        name = None
-        for label in labels:
-            if type(label) is tuple and len(label) > 2 and (name is None or name == label[1]):
-                name = label[1]
-            elif label != END:
-                break
-        else:
-            if name is not None:
-                return name
+        if isinstance(labels, bytes):
+            return labels
         if (found := self._number.get(labels)) is not None:
             return found
         within, behind, text, outside, lead = set[bytes](), set[bytes](), list[Answer](), False, False
@@ -263,7 +256,7 @@ def part_of(
         return None
     hashes = np.array([tables.row_hash(row) for row in made.rows], np.uint64)
     more: dict[int, np.ndarray] = {}
-    if automaton.is_sketch and (left := _left(automaton)[state]).max() >= 0:
+    if automaton.left is not None and (left := automaton.left[state]).max() >= 0:
         whole = _with_leads(made, left, role, roles, (leads, *costs, hashes), pool)
         if whole is None:
             return None
@@ -298,23 +291,13 @@ def _without_text(made: CompiledConstraint, role: np.ndarray, roles: Roles) -> C
     )  # fmt: skip
 
 
-def _left(automaton: TextAutomaton) -> np.ndarray:
-    """int64[S], how much is read of what stands behind a name, where an answer has begun like a call up to there; else -1."""
-    out = np.full(len(automaton.labels), -1)
-    for state, labels in enumerate(automaton.labels):
-        for label in labels:
-            if isinstance(label, tuple) and len(label) == 3 and isinstance(label[0], Answer):
-                out[state] = label[2] - len(label[1])
-    return out
-
-
 def _with_leads(
     made: CompiledConstraint, left: np.ndarray, role: np.ndarray, roles: Roles, columns: tuple[np.ndarray, ...], pool: RowPool
 ) -> tuple[CompiledConstraint, tuple[np.ndarray, ...], dict[int, np.ndarray]] | None:
     """A sketch with what answers that have begun like a call, up to behind its name, go on with as any text.
 
     Args:
-      left: by node, as of `_left`.
+      left: by node, as by state of the automaton.
       columns: names of arcs, costs and needs of groups, hashes of rows.
 
     Returns:
@@ -440,8 +423,10 @@ class _Reader:
         for letter in letters:
             there = int(automaton.table[state, automaton.byte_class[letter]])
             if not there:
-                within = [label for label in automaton.labels[state] if isinstance(label, tuple)]
+                labels = automaton.labels[state]
+                within = [] if isinstance(labels, bytes) else [label for label in labels if isinstance(label, tuple)]
                 behind = [label[1] for label in within if len(label) == 3]  # the value does not tell: names may share one
+                behind += [labels] if isinstance(labels, bytes) else []
                 if len(automaton.calls.get(state, {})) != 1 or (within and not behind):
                     return None
                 return self._place[behind[0]] if behind else -1

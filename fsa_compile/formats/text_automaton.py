@@ -66,10 +66,12 @@ class TextAutomaton:
       calls: by state, the values that may begin there: number of the schema, and the state after the value.
       schemas: the different schemas, and values of machines.
       specials: token ids of the special tokens, in the order of their letters.
-      labels: by state, the places in the tree that it stands for, where the tree has names; else (). Outside of names, and what
-        stands behind each, a number, END at the end, `Answer` and `Before`; within a name, the place before it, or the answer
-        that it may yet be, and what is read of the name; behind a name, the place before it, the name, and a number. Trees that
-        differ in their names alone agree in these; a str where they may not.
+      labels: by state, the places in the tree that it stands for, where the tree has names; else (). A state behind one name: the
+        name. Others: outside of names, and what stands behind each, a number, END at the end, `Answer` and `Before`; within a
+        name, the place before it, or the answer that it may yet be, and what is read of the name; behind a name, the place before
+        it, the name, and a number. Trees that differ in their names alone agree in these; a str where they may not.
+      left: int64[S] of a sketch, how much is read of what stands behind a name, where an answer has begun like a call up to there;
+        else -1.
       is_sketch: whether answers that have begun like a call go on as calls alone: `known_parts` and `part_joins` add what else
         they go on with.
     """
@@ -81,7 +83,8 @@ class TextAutomaton:
     calls: dict[int, dict[int, int]]
     schemas: tuple[tree.Json | tree.Value, ...]
     specials: tuple[int, ...] = ()
-    labels: tuple[frozenset[Hashable], ...] = ()
+    labels: tuple[frozenset[Hashable] | bytes, ...] = ()
+    left: np.ndarray | None = None
     is_sketch: bool = False
 
 
@@ -129,13 +132,15 @@ class _Nondeterministic:
       calls: by state, (number of a schema, state behind its value).
       labels: by state, its place in the tree; see `TextAutomaton`.
       has_names: whether the tree has names.
-      hidden: of a sketch, by state of an answer that has begun like a call, the letters with which it goes on as text, and
-        whether the next one may be the last of a lead.
+      hidden: of a sketch, by state of an answer that has begun like a call, the letters with which it goes on as text, whether
+        the next one may be the last of a lead, and how much is read of what stands behind the name.
+      left: the last of these, by subset, where it is not 0.
     """
 
     def __init__(self, limits: CompileLimits, deadline: Deadline, sketch: bool = False) -> None:
         self._limits, self._deadline, self._sketch = limits, deadline, sketch
-        self.hidden: dict[int, tuple[int, bool]] = {}
+        self.hidden: dict[int, tuple[int, bool, int]] = {}
+        self.left: dict[int, int] = {}
         self.free: list[list[int]] = []
         self.moves: list[list[tuple[int, int]]] = []
         self.calls: list[list[tuple[int, int]]] = []
@@ -287,11 +292,14 @@ class _Nondeterministic:
             self.free[number[state]].append(end)
         self.free[begin].append(self._led(leads, answer, dfa, number, end) if leads else number[dfa.start])
 
-    def check_sketch(self, states: Collection[int], read: list[tuple[int, int]], called: bool) -> None:
-        """Raises `_NoSketchError`: beside an answer that has begun like a call is something else that reads what is left out."""
-        for others, is_last in filter(None, map(self.hidden.get, states)):
+    def check_sketch(self, number: int, states: Collection[int], read: list[tuple[int, int]], called: bool) -> None:
+        """Notes what is left of a call in a subset. Raises `_NoSketchError`: beside an answer that has begun like a call is
+        something else that reads what is left out."""
+        for others, is_last, behind in filter(None, map(self.hidden.get, states)):
             if (called and not is_last) or any(mask & others for mask, _ in read):
                 raise _NoSketchError
+            if behind:
+                self.left[number] = behind
 
     def _dfa_moves(self, dfa: ByteDfa) -> list[tuple[int, int, int]]:
         """(state, letters, next state) of all moves."""
@@ -330,7 +338,7 @@ class _Nondeterministic:
             others = ~sum(1 << byte for byte in letters[here])
             begun = [(1 << byte, here + bytes([byte])) for byte in sorted(letters[here])]
             if tail and here:
-                self.hidden[state] = others, any(text in whole for _, text in begun)
+                self.hidden[state] = others, any(text in whole for _, text in begun), 0
             else:
                 moves = [(mask & others, there) for mask, there in self.moves[number[inside]]]
                 self.moves[state] += [move for move in moves if move[0]]
@@ -345,7 +353,7 @@ class _Nondeterministic:
         self._chain(tail[1:-1], [(answer, name, len(name) + read) for read in range(1, len(tail))])
         for state, letter in enumerate(tail[1:], first):
             self.free[state].append(end)
-            self.hidden[state] = ~(1 << letter), state == first + len(tail) - 2
+            self.hidden[state] = ~(1 << letter), state == first + len(tail) - 2, 1 + state - first
         return first
 
 
@@ -469,7 +477,7 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
                 read += all_moves[state]
                 called += all_calls[state]
             if build.hidden:
-                build.check_sketch(states, read, bool(called))
+                build.check_sketch(at, states, read, bool(called))
         if len(read) == 1:
             moves.append((at, read[0][0], alone[read[0][1]] or number(read[0][1])))
         elif len({mask for mask, _ in read}) == 1:
@@ -499,6 +507,8 @@ def _of_subsets(
     number, subsets = kept.tolist(), [(), *itertools.compress(order, live[1:].tolist())]
     alive = {number[call]: {schema: number[after] for schema, after in to.items() if number[after]} for call, to in calls.items()}
     byte_class = _classes(build)
+    left = np.full(len(subsets), -1)
+    left[kept[list(build.left)]] = list(build.left.values())
     return TextAutomaton(
         table=_table([mask for _, mask, _ in moves], kept[at], kept[there], byte_class, len(subsets)),
         byte_class=byte_class,
@@ -508,17 +518,28 @@ def _of_subsets(
         schemas=tuple(node for _, node in build.schemas.values()),
         specials=tuple(build.specials),
         labels=tuple(_labels(build, subsets)) if build.has_names else (),
+        left=left,
         is_sketch=bool(build.hidden),
     )
 
 
-def _labels(build: _Nondeterministic, subsets: list[Collection[int]]) -> list[frozenset[Hashable]]:
+def _labels(build: _Nondeterministic, subsets: list[Collection[int]]) -> list[frozenset[Hashable] | bytes]:
     """The labels of subsets; of states outside of names those that read something, or where all is read."""
     told = [
         bool(moves or calls) or label == END or isinstance(label, tuple)
         for moves, calls, label in zip(build.moves, build.calls, build.labels)
     ]
-    return [frozenset([build.labels[state] for state in states if told[state]]) for states in subsets]
+    names: list[bytes | None] = [  # None: not behind a name; b"": nothing is told
+        label[1] if isinstance(label, tuple) and len(label) > 2 else b"" if label == END or not some else None
+        for some, label in zip(told, build.labels)
+    ]
+    out: list[frozenset[Hashable] | bytes] = []
+    for states in subsets:
+        behind = {names[state] for state in states}
+        behind.discard(b"")
+        name = behind.pop() if len(behind) == 1 else None
+        out.append(frozenset([build.labels[state] for state in states if told[state]]) if name is None else name)
+    return out
 
 
 def _parted(moves: list[tuple[int, int]]) -> list[tuple[int, int | frozenset[int]]]:
