@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.arrays.graphs import followed
-from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
+from fsa_compile.arrays.integers import distinct, firsts, order_of
 from fsa_compile.arrays.ranges import joined, segment_sizes, segment_starts
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import longest_path
@@ -78,13 +78,12 @@ class _Join:
         sizes = [np.diff(part.arrays["arc_offset"]) for part in self.parts]
         self.arc_count = np.concatenate(sizes)
         self.arc_source = np.arange(self.total).repeat(self.arc_count)
-        self.arc_token = self.arrays["arc_token"].astype(np.int64)
+        self.arc_token, self.arc_effect, self.effects = (self.arrays[name] for name in ("arc_token", "arc_effect", "effects"))
         bases = _bases(len(part.arrays["effects"]) for part in self.parts)
-        self.arc_effect = self.arrays["arc_effect"].astype(np.int64) + self._shift("arc_effect", bases)
+        self.arc_effect += self._shift("arc_effect", bases)
         names = _bases(len(part.names) for part in self.parts)
         at = np.concatenate([part.arc_name for part in self.parts])
         self.arc_name = np.where(at >= 0, at + self._shift("arc_effect", names), -1)
-        self.effects = self.arrays["effects"].astype(np.int64)
         self.effects[:, 0] += np.where(self.effects[:, 0] > 0, self._shift("effects", self.base), 0)
         pushes = _bases(len(part.arrays["push_offset"]) - 1 for part in self.parts)
         self.push_base = pushes
@@ -302,16 +301,20 @@ class _Join:
     def _made(self, source: str, arcs: dict[str, np.ndarray], groups: dict[str, np.ndarray]) -> CompiledConstraint:
         own_arcs, own_groups = (self._of_own(count) for count in (self.arc_count, self.group_count))
         order = order_of(arcs["node"] << TOKEN_BITS | arcs["token"])
-        used, which = numbered(np.concatenate((arcs["effect"][order], self.arc_effect[own_arcs])))
+        of_arcs = np.concatenate((arcs["effect"][order], self.arc_effect[own_arcs]))
+        number = np.zeros(len(self.effects), np.int32)
+        number[of_arcs] = 1
+        used, number = number.nonzero()[0], number.cumsum(dtype=np.int32)
         pushes = [self.effects[used, 1], groups["push"], self.groups["push"][own_groups]]
         strings = self._number_pushes(np.concatenate(pushes))
-        effects = self.effects[used]
-        effects[:, 0] = self.new[effects[:, 0]]
-        effects[:, 1] = self.push_number[effects[:, 1]]
+        effects = np.zeros((1 + len(used), 8), np.int32)
+        np.take(self.effects, used, 0, out=effects[1:])
+        effects[1:, 0] = self.new[effects[1:, 0]]
+        effects[1:, 1] = self.push_number[effects[1:, 1]]
         arrays: dict[str, Any] = dict(strings)
-        arrays["effects"] = np.concatenate((np.zeros((1, 8), np.int64), effects))
+        arrays["effects"] = effects
         arrays["arc_token"] = np.concatenate((arcs["token"][order], self.arc_token[own_arcs]))
-        arrays["arc_effect"] = 1 + which
+        arrays["arc_effect"] = number[of_arcs]
         counts = np.bincount(arcs["node"], minlength=self.count + 1)
         arrays["arc_offset"] = _offsets(counts, self.arc_count[self.own])
         self._add_groups(arrays, groups, own_groups)

@@ -70,8 +70,8 @@ class TextAutomaton:
         name. Others: outside of names, and what stands behind each, a number, END at the end, `Answer` and `Before`; within a
         name, the place before it, or the answer that it may yet be, and what is read of the name; behind a name, the place before
         it, the name, and a number. Trees that differ in their names alone agree in these; a str where they may not.
-      left: int64[S] of a sketch, how much is read of what stands behind a name, where an answer has begun like a call up to there;
-        else -1.
+      left: int64[S] of a sketch, how much is read of what stands behind a name, where an answer has begun like a call up to
+        there; else -1.
       is_sketch: whether answers that have begun like a call go on as calls alone: `known_parts` and `part_joins` add what else
         they go on with.
     """
