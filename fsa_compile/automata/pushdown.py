@@ -116,7 +116,7 @@ class ByteMachine:
     @cached_property
     def returns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(control, symbol, control after the return) int64[*] each, of all entries of `ret`, by control."""
-        some = np.flatnonzero(self.ret.any(1))
+        some = np.flatnonzero(self.ret.max(1, initial=0))
         row, symbol = occupied(self.ret[some])
         control = some[row]
         return control, symbol, self.ret[control, symbol].astype(np.int64)

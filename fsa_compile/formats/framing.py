@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fsa_compile.arrays.graphs import reached
-from fsa_compile.arrays.integers import distinct
+from fsa_compile.arrays.integers import distinct, firsts
 from fsa_compile.arrays.ranges import ranges
 from fsa_compile.artifact.arrays import NO_TEMPERATURE
 from fsa_compile.artifact.guards import NO_GUARD, Guard, KeySets
@@ -248,9 +248,11 @@ class _Framing:
     def _copy(self, number: int) -> None:
         """A machine's own controls."""
         machine, at = self.machines[number], self.offsets[number]
-        here = slice(at.control + 1, at.control + machine.num_controls)
-        action = _columns(machine.action[1:], self.kinds[number])
-        self.action[here] = np.where(action > 0, action + at.action, 0)
+        kinds = self.kinds[number]
+        order, first = np.argsort(kinds, kind="stable"), firsts(1 + kinds, machine.action.shape[1] + 1)
+        control, kind, action = machine.cells
+        cell, place = ranges(first[1 + kind], first[2 + kind])
+        self.action[control[cell] + at.control, order[place]] = action[cell] + at.action
         control, symbol, after = machine.returns
         # Bounds on the rest of a text take every return for possible: through the first symbol, only where there is one.
         some = ~np.isin(symbol, machine.stack) | self.outermost[number][control]

@@ -61,13 +61,14 @@ class Roles:
     def __len__(self) -> int:
         return len(self.prefix)
 
-    def number(self, labels: frozenset[Hashable] | bytes) -> int | bytes | None:
+    def number(self, labels: frozenset[Hashable]) -> int | bytes | None:
         """The role of a state by its labels; the name that it stands behind; None where it is both."""
-        if isinstance(labels, bytes):
-            return labels
         if (found := self._number.get(labels)) is not None:
             return found
-        within, behind, text, outside, lead = set[bytes](), set[bytes](), list[Answer](), False, False
+        within: set[bytes] = set()
+        behind: set[bytes] = set()
+        text: list[Answer] = []
+        outside = lead = False
         for label in labels:
             if isinstance(label, tuple):
                 (within if len(label) == 2 else behind).add(label[1])
@@ -105,7 +106,8 @@ class Roles:
 
     def _begun(self, labels: frozenset[Hashable]) -> tuple[bytes | None, bool]:
         """(what is read of an answer that may yet be a call, None for none; whether that is certain)."""
-        read, answers = set[bytes](), set[Answer]()
+        read: set[bytes] = set()
+        answers: set[Answer] = set()
         for label in labels:
             if isinstance(label, Answer):
                 answers.add(dataclasses.replace(label, state=0))
@@ -115,7 +117,9 @@ class Roles:
             elif isinstance(label, tuple) and isinstance(label[0], Answer):
                 answers.add(label[0])
                 read.add(label[0].before + label[1])
-        if len(read) > 1 or len(answers | {self.answer or answer for answer in answers}) > 1:
+        if answers and self.answer is not None:
+            answers.add(self.answer)
+        if len(read) > 1 or len(answers) > 1:
             return None, False
         self.answer = next(iter(answers), self.answer)
         return next(iter(read), None), True
@@ -224,7 +228,7 @@ def part_of(
     tables, pushes = pool.tables, made.push_offset[1:] > made.push_offset[:-1]
     if made.stacks != 1 or made.context or len(made.temperature) or pushes[made.initial_push]:
         return None
-    found = [roles.number(labels) for labels in automaton.labels[1:]]
+    found = [labels if isinstance(labels, bytes) else roles.number(labels) for labels in automaton.labels[1:]]
     if not states or None in found:
         return None
     names = tuple(dict.fromkeys(name.encode() for name in pointers.values()))
@@ -383,7 +387,9 @@ def _crosses(automaton: TextAutomaton, after: list[int], roots: set[int], closin
         else:
             todo += [(int(automaton.table[state, automaton.byte_class[letter]]), text + bytes([letter])) for letter in letters]
     matches = re.compile(b"|".join(found), re.DOTALL).search
-    return bool(found) and any(closing in token and matches(token) for token in vocabulary.tokens)
+    data, end = b"".join(vocabulary.tokens), np.fromiter(map(len, vocabulary.tokens), np.int64, vocabulary.size).cumsum()
+    some = distinct(end.searchsorted((np.frombuffer(data, np.uint8) == closing[0]).nonzero()[0], side="right"))
+    return bool(found) and any(matches(vocabulary.tokens[token]) for token in some.tolist())
 
 
 def _symbols(made: CompiledConstraint, after: Mapping[int, int]) -> dict[int, tuple[int, bytes]]:
