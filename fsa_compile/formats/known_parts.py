@@ -14,6 +14,7 @@ import dataclasses
 import re
 from collections.abc import Hashable, Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -225,8 +226,7 @@ def part_of(
       pool: makes new rows.
       closing: the last byte of every value behind a name.
     """
-    tables, pushes = pool.tables, made.push_offset[1:] > made.push_offset[:-1]
-    if made.stacks != 1 or made.context or len(made.temperature) or pushes[made.initial_push]:
+    if made.stacks != 1 or made.context or len(made.temperature) or np.diff(made.push_offset)[made.initial_push]:
         return None
     found = [labels if isinstance(labels, bytes) else roles.number(labels) for labels in automaton.labels[1:]]
     if not states or None in found:
@@ -245,11 +245,9 @@ def part_of(
     behind = {symbol: int(role_of[there]) for symbol, there in zip(symbols, after)}
     if NO_ROLE in behind.values() or not _is_closed(made, state, role, roles, symbols[0]):
         return None
-    roots = {number for number, f in enumerate(found, 1) if isinstance(f, int) and roles.begins_names[f]}
     if roles.crossed is None:
-        named = {number for number, node in enumerate(automaton.schemas) if node.pointer in pointers}
-        ends = sorted({there for called in automaton.calls.values() for number, there in called.items() if number in named})
-        roles.crossed = _crosses(automaton, ends, roots, closing, vocabulary)
+        roots = {number for number, f in enumerate(found, 1) if isinstance(f, int) and roles.begins_names[f]}
+        roles.crossed = _crosses(automaton, pointers, roots, closing, vocabulary)
     if roles.crossed:
         return None
     reader = _Reader(automaton, place, vocabulary)
@@ -258,25 +256,20 @@ def part_of(
     costs = _group_costs(made, state, role, reader)
     if leads is None or costs is None:
         return None
-    hashes = np.array([tables.row_hash(row) for row in made.rows], np.uint64)
-    more: dict[int, np.ndarray] = {}
-    if automaton.left is not None and (left := automaton.left[state]).max() >= 0:
-        whole = _with_leads(made, left, role, roles, (leads, *costs, hashes), pool)
-        if whole is None:
-            return None
-        made, (leads, *both, hashes), more = whole
-        costs = both[0], both[1]
+    hashes = np.array([pool.tables.row_hash(row) for row in made.rows], np.uint64)
+    left = None if automaton.left is None else automaton.left[state]
+    whole = _with_leads(made, left, role, roles, (leads, *costs, hashes), pool)
+    if whole is None:
+        return None
+    made, (leads, cost, need, hashes), more = whole
     arrays, keys, guards = _with_sets(made)
-    width = max(1, made.num_symbols)
-    delta = made.delta.reshape(-1, width)
-    row, symbol = delta.nonzero()
+    cells, num_delta_rows = _cells(made)
     return Part(
         arrays=arrays, start=made.start, longest=(made.max_pops, made.max_push),
         outside=frozenset(f for f in found if isinstance(f, int) and roles.prefix[f] < 0),
-        role=role, names=names, arc_name=leads, after=behind,
-        hashes=hashes, group_cost=costs[0], group_need=costs[1], more=more, taken=_taken(names, roles, tables),
-        keys=keys, guards=guards, cells=(row, symbol, delta[row, symbol].astype(np.int64)),
-        increments=tuple(table.tobytes() for table in made.increments), symbols=_symbols(made, behind), num_delta_rows=len(delta),
+        role=role, names=names, arc_name=leads, after=behind, hashes=hashes, group_cost=cost, group_need=need, more=more,
+        taken=_taken(names, roles, pool.tables), keys=keys, guards=guards, cells=cells, num_delta_rows=num_delta_rows,
+        increments=tuple(table.tobytes() for table in made.increments), symbols=_symbols(made, behind),
     )  # fmt: skip
 
 
@@ -296,20 +289,25 @@ def _without_text(made: CompiledConstraint, role: np.ndarray, roles: Roles) -> C
 
 
 def _with_leads(
-    made: CompiledConstraint, left: np.ndarray, role: np.ndarray, roles: Roles, columns: tuple[np.ndarray, ...], pool: RowPool
-) -> tuple[CompiledConstraint, tuple[np.ndarray, ...], dict[int, np.ndarray]] | None:
+    made: CompiledConstraint, left: np.ndarray | None, role: np.ndarray, roles: Roles, columns: tuple[np.ndarray, ...],
+    pool: RowPool,
+) -> tuple[CompiledConstraint, tuple[np.ndarray, ...], dict[int, np.ndarray]] | None:  # fmt: skip
     """A sketch with what answers that have begun like a call, up to behind its name, go on with as any text.
 
     Args:
-      left: by node, as by state of the automaton.
+      left: by node, as by state of the automaton; None: no sketch.
       columns: names of arcs, costs and needs of groups, hashes of rows.
 
     Returns:
       The constraint, whose rows may have numbers behind the last one; the columns; the rows that were added, by hash. None where
-      both the text and the call read a token.
+      both the text and the call read a token, or there is no one place where an answer goes on.
     """
+    if left is None or left.max() < 0:
+        return made, columns, {}
     name, cost, need, hashes = columns
-    (text,) = (role == roles.goes_on).nonzero()[0]
+    texts = (role == roles.goes_on).nonzero()[0]
+    if len(texts) != 1:
+        return None
     nodes, answer, rests = (left >= 0).nonzero()[0], roles.answer, roles.rests
     assert answer is not None
     of = np.array(rests.numbers([answer.behind], [len(answer.behind) - 1], pool.tables)[0])
@@ -322,7 +320,7 @@ def _with_leads(
     for group in (left[groups["node"]] >= 0).nonzero()[0].tolist():
         cost[group], need[group] = _group_cost(made, int(groups["node"][group]), int(made.row_tokens(made.group_row[group])[0]))
     rows = Rows({int(hashes[row]): made.rows[row] for row in distinct(made.group_row).tolist()})
-    both = with_text(arcs, groups, int(text), called, rows, pool.tables)
+    both = with_text(arcs, groups, int(texts[0]), called, rows, pool.tables)
     if both is None:
         return None
     own = both[0] if not len(both[2]["node"]) else arcs
@@ -333,27 +331,34 @@ def _with_leads(
     arcs, groups = ({n: v[o] for n, v in entries.items()} for entries, o in zip(both[:2], (order, of_groups)))
     others = left[groups["node"]] >= 0
     some = {n: np.concatenate((groups[n][others], both[2][n])) for n in ("node", "hash", "cost", "need")}
-    levels, union = levels_of(own, some, rows, pool)
-    level = every.repeat(np.diff(made.level_offset))
-    kept = left[level] < 0
-    node = np.concatenate((level[kept], levels["node"]))
-    by_node = order_of(node)
+    levels, hash_of_level, rows_of_levels = _with_levels(made, left, hashes, levels_of(own, some, rows, pool), pool)
     number = {row: place for place, row in enumerate(hashes.tolist())}
-    more = {row: pool[place] for row, place in dict(zip(union.tolist(), levels["row"].tolist())).items() if row not in number}
+    more = {row: values for row, values in rows_of_levels.items() if row not in number}
     more |= {row: rows[row] for row in distinct(groups["hash"][others]).tolist() if row not in number}
     number |= {row: len(hashes) + place for place, row in enumerate(more)}
-    level_row = [number[row] for row in union.tolist()]
+    numbers = [np.array([number[row] for row in column.tolist()], np.int64) for column in (groups["hash"], hash_of_level)]
     made = dataclasses.replace(
         made, arc_offset=firsts(arcs["node"], made.num_nodes), arc_token=arcs["token"], arc_effect=arcs["effect"],
-        group_offset=firsts(groups["node"], made.num_nodes), group_row=np.array([number[row] for row in groups["hash"].tolist()]),
-        group_next=groups["next"], group_push=groups["push"], group_add=groups["add"], group_set=groups["set"],
-        level_offset=firsts(node, made.num_nodes),
-        level_row=np.concatenate((made.level_row[kept], np.array(level_row, np.int64)))[by_node],
-        level_cost=np.concatenate((made.level_cost[kept], levels["cost"]))[by_node],
-        level_need=np.concatenate((made.level_need[kept], levels["need"]))[by_node],
+        group_offset=firsts(groups["node"], made.num_nodes), group_row=numbers[0], group_next=groups["next"],
+        group_push=groups["push"], group_add=groups["add"], group_set=groups["set"], level_row=numbers[1], **levels,
     )  # fmt: skip
     hashes = np.append(hashes, np.array(list(more), np.uint64))
     return made, (arcs["name"], groups["cost"], groups["need"], hashes), more
+
+
+def _with_levels(
+    made: CompiledConstraint, left: np.ndarray, hashes: np.ndarray, new: tuple[dict[str, np.ndarray], np.ndarray], pool: RowPool
+) -> tuple[dict[str, Any], np.ndarray, dict[int, np.ndarray]]:
+    """(the levels but their rows, the hash of each, rows of the new ones by hash); `new`: of the nodes of which `left` tells."""
+    levels, union = new
+    node = np.arange(made.num_nodes).repeat(np.diff(made.level_offset))
+    kept = left[node] < 0
+    node = np.concatenate((node[kept], levels["node"]))
+    order = order_of(node)
+    cost, need = (np.concatenate((getattr(made, f"level_{n}")[kept], levels[n]))[order] for n in ("cost", "need"))
+    every = np.concatenate((hashes[made.level_row[kept]], union))[order]
+    rows = {row: pool[place] for row, place in dict(zip(union.tolist(), levels["row"].tolist())).items()}
+    return {"level_cost": cost, "level_need": need, "level_offset": firsts(node, made.num_nodes)}, every, rows
 
 
 def _taken(names: tuple[bytes, ...], roles: Roles, tables: VocabularyTables) -> dict[bytes, np.ndarray]:
@@ -372,12 +377,16 @@ _FEW, _LONGEST = 4, 64
 _NAMES = [*b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.", *range(128, 256)]
 
 
-def _crosses(automaton: TextAutomaton, after: list[int], roots: set[int], closing: bytes, vocabulary: Vocabulary) -> bool:
+def _crosses(
+    automaton: TextAutomaton, pointers: Mapping[str, str], roots: set[int], closing: bytes, vocabulary: Vocabulary
+) -> bool:
     """Whether some token might lead from within a value, whose end has been read or not, into the next name or past it.
 
     That is for whatever names: a token that ends a value, and goes on up to the first letter of a name; or that begins behind a
     value, and goes on up to the end of the next one.
     """
+    named = {number for number, node in enumerate(automaton.schemas) if node.pointer in pointers}
+    after = sorted({there for called in automaton.calls.values() for number, there in called.items() if number in named})
     todo, found = [(state, b"") for state in after], list[bytes]()
     for state, text in todo:
         letters = automaton.table[state][automaton.byte_class[:256]].nonzero()[0].tolist()
@@ -388,8 +397,15 @@ def _crosses(automaton: TextAutomaton, after: list[int], roots: set[int], closin
             todo += [(int(automaton.table[state, automaton.byte_class[letter]]), text + bytes([letter])) for letter in letters]
     matches = re.compile(b"|".join(found), re.DOTALL).search
     data, end = b"".join(vocabulary.tokens), np.fromiter(map(len, vocabulary.tokens), np.int64, vocabulary.size).cumsum()
-    some = distinct(end.searchsorted((np.frombuffer(data, np.uint8) == closing[0]).nonzero()[0], side="right"))
-    return bool(found) and any(matches(vocabulary.tokens[token]) for token in some.tolist())
+    closed = distinct(end.searchsorted((np.frombuffer(data, np.uint8) == closing[0]).nonzero()[0], side="right"))
+    return bool(found) and any(matches(vocabulary.tokens[token]) for token in closed.tolist())
+
+
+def _cells(made: CompiledConstraint) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], int]:
+    """((row, symbol, child) of the entries of `delta`; how many rows it has)."""
+    delta = made.delta.reshape(-1, max(1, made.num_symbols))
+    row, symbol = delta.nonzero()
+    return (row, symbol, delta[row, symbol].astype(np.int64)), len(delta)
 
 
 def _symbols(made: CompiledConstraint, after: Mapping[int, int]) -> dict[int, tuple[int, bytes]]:

@@ -6,18 +6,17 @@ import dataclasses
 import functools
 import itertools
 import json
-import operator
 import re
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 
 import numpy as np
 
 from fsa_compile.arrays.graphs import moves as distinct_moves
 from fsa_compile.arrays.graphs import reach, reached
-from fsa_compile.arrays.integers import distinct, firsts, order_of
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
 from fsa_compile.formats import tree
+from fsa_compile.formats.letter_masks import byte_masks, classes_of, parted, table_of
 from fsa_compile.formats.request import FormatError
 from fsa_compile.languages import constructors as languages
 from fsa_compile.limits import CompileLimits, Deadline
@@ -305,7 +304,7 @@ class _Nondeterministic:
         """(state, letters, next state) of all moves."""
         if dfa not in self._moves_of:
             source, target = distinct_moves(dfa.table)
-            self._moves_of[dfa] = list(zip(source.tolist(), _masks(dfa, source, target), target.tolist()))
+            self._moves_of[dfa] = list(zip(source.tolist(), byte_masks(dfa, source, target), target.tolist()))
         return self._moves_of[dfa]
 
     def _led(
@@ -409,27 +408,8 @@ def _any(texts: tuple[str, ...]) -> str:
     return "|".join(re.escape(text) for text in texts)
 
 
-def _masks(dfa: ByteDfa, source: np.ndarray, target: np.ndarray) -> list[int]:
-    """The bytes that lead from one state to another, as bit masks, for pairs of states."""
-    of_class = np.zeros(dfa.table.shape[1], object)
-    for byte, kind in enumerate(dfa.byte_class.tolist()):
-        of_class[kind] |= 1 << byte
-    packed = np.packbits(dfa.table[source] == target[:, None], axis=1, bitorder="little")
-    known: dict[bytes, int] = {}
-    out = []
-    for row in packed:
-        key = row.tobytes()
-        if key not in known:
-            known[key] = sum(of_class[np.unpackbits(row, count=len(of_class), bitorder="little") > 0].tolist())
-        out.append(known[key])
-    return out
-
-
-def _deterministic(build: _Nondeterministic, start: int, end: int, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
-    """Subsets of states; a letter is a class of bytes that no state tells apart."""
-    order: list[Collection[int]] = []
-    free, all_moves, all_calls = build.free, build.moves, build.calls
-    alone, known = [0] * len(free), dict[frozenset[int], int]()
+def _closures(free: list[list[int]]) -> Callable[[int], frozenset[int]]:
+    """What is reached without a letter, by state. `free`: by state, what is reached so at once."""
     far = functools.cache(lambda state: frozenset(reach([state], free.__getitem__)))
 
     @functools.cache
@@ -438,6 +418,16 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
         if any(map(free.__getitem__, more)):
             return far(more[0]) | {state} if len(more) == 1 else far(state)
         return frozenset((state, *more))
+
+    return closure
+
+
+def _deterministic(build: _Nondeterministic, start: int, end: int, limits: CompileLimits, deadline: Deadline) -> TextAutomaton:
+    """Subsets of states; a letter is a class of bytes that no state tells apart."""
+    order: list[Collection[int]] = []
+    free, all_moves, all_calls = build.free, build.moves, build.calls
+    alone, known = [0] * len(free), dict[frozenset[int], int]()
+    closure = _closures(free)
 
     def new(states: Collection[int]) -> int:
         order.append(states)
@@ -483,7 +473,7 @@ def _deterministic(build: _Nondeterministic, start: int, end: int, limits: Compi
         elif len({mask for mask, _ in read}) == 1:
             moves.append((at, read[0][0], number(frozenset([there for _, there in read]))))
         elif read:
-            moves += [(at, mask, number(there)) for mask, there in _parted(read)]
+            moves += [(at, mask, number(there)) for mask, there in parted(read)]
         if called:
             targets: dict[int, set[int]] = {}
             for schema, target in called:
@@ -506,11 +496,11 @@ def _of_subsets(
     kept = np.where(live, live.cumsum(), 0).astype(np.int32)
     number, subsets = kept.tolist(), [(), *itertools.compress(order, live[1:].tolist())]
     alive = {number[call]: {schema: number[after] for schema, after in to.items() if number[after]} for call, to in calls.items()}
-    byte_class = _classes(build)
+    byte_class = classes_of((mask for moves_of in build.moves for mask, _ in moves_of), 256 + len(build.specials))
     left = np.full(len(subsets), -1)
     left[kept[list(build.left)]] = list(build.left.values())
     return TextAutomaton(
-        table=_table([mask for _, mask, _ in moves], kept[at], kept[there], byte_class, len(subsets)),
+        table=table_of([mask for _, mask, _ in moves], kept[at], kept[there], byte_class, len(subsets)),
         byte_class=byte_class,
         final=np.append(False, final[live]),
         start=number[1],
@@ -540,56 +530,3 @@ def _labels(build: _Nondeterministic, subsets: list[Collection[int]]) -> list[fr
         name = behind.pop() if len(behind) == 1 else None
         out.append(frozenset([build.labels[state] for state in states if told[state]]) if name is None else name)
     return out
-
-
-def _parted(moves: list[tuple[int, int]]) -> list[tuple[int, int | frozenset[int]]]:
-    """Disjoint masks, by their first letters, and the state or states that all of a mask's letters lead to."""
-    masks = [mask for mask, _ in moves]
-    if sum(masks) == functools.reduce(operator.or_, masks, 0):  # disjoint
-        return sorted(moves, key=_first_letter)
-    targets: dict[int, list[int]] = {}
-    for mask, target in moves:
-        targets.setdefault(mask, []).append(target)
-    seen, parts = 0, list[tuple[int, list[int]]]()
-    for mask, more in targets.items():
-        both, seen = mask & seen, mask | seen
-        if both:
-            parts = [
-                (part, there + more * is_read)
-                for letters, there in parts
-                for part, is_read in ((letters & mask, True), (letters & ~mask, False))
-                if part
-            ]
-        if mask != both:
-            parts.append((mask ^ both, more))
-    out = [(mask, there[0] if len(there) == 1 else frozenset(there)) for mask, there in parts]
-    return sorted(out, key=_first_letter)
-
-
-def _first_letter(part: tuple[int, object]) -> int:
-    return part[0] & -part[0]
-
-
-def _classes(build: _Nondeterministic) -> np.ndarray:
-    """int32[256 + T], classes of the letters that the same moves read."""
-    size = 256 + len(build.specials)
-    masks = {mask for moves in build.moves for mask, _ in moves}
-    data = b"".join(mask.to_bytes(-(-size // 8), "little") for mask in masks)
-    packed = np.frombuffer(data, np.uint8).reshape(len(masks), -(-size // 8))
-    read = np.unpackbits(packed, axis=1, count=size, bitorder="little")
-    kinds: dict[bytes, int] = {}
-    return np.array([kinds.setdefault(letter.tobytes(), len(kinds)) for letter in np.ascontiguousarray(read.T)], np.int32)
-
-
-def _table(masks: list[int], at: np.ndarray, there: np.ndarray, byte_class: np.ndarray, states: int) -> np.ndarray:
-    """int32[S, C] of masks of letters, states, and next states."""
-    table = np.zeros((states, int(byte_class.max()) + 1), np.int32)
-    known: dict[int, int] = {}
-    kind = np.array([known.setdefault(mask, len(known)) for mask in masks], np.int64)
-    order, first = order_of(kind), firsts(kind, len(known))
-    at, there = at[order], there[order]
-    for mask, low, high in zip(known, first.tolist(), first[1:].tolist()):
-        letters = np.unpackbits(np.frombuffer(mask.to_bytes(-(-len(byte_class) // 8), "little"), np.uint8), bitorder="little")
-        kinds = distinct(byte_class[letters[: len(byte_class)] > 0])
-        table[at[low:high, None], kinds] = there[low:high, None]
-    return table
