@@ -324,7 +324,9 @@ def _guesses(
     if allowed.part is not None:
         count = count * allowed.part.shards.count
     num_words, some = allowed.num_words, max(allowed.num_words // _SHARE // LANES, 1) * LANES
-    others = _others(allowed.logits, inverse, top, num_words, some)
+    others = jnp.concatenate(
+        [_others(allowed.logits[:, lo : lo + some], inverse, top) for lo in range(0, allowed.logits.shape[1], num_words)], 1
+    )
     words = None if allowed.words is None else allowed.words[:, :some]
     sample = among(allowed._replace(logits=others, words=words, columns=Columns(some)), top, num_words / some)
     # All tokens below this together have less than what may be missing.
@@ -346,13 +348,6 @@ def _guesses(
     return Guesses(least, two, wide)
 
 
-def _others(logits: jax.Array, inverse: jax.Array | None, top: jax.Array, num_words: int, some: int) -> jax.Array:
-    """The logits of some columns plane by plane, [B, n], but -inf for the best of each column."""
-    whole = logits.shape[1] // num_words
-    planes = logits[:, : whole * num_words].reshape(-1, num_words)[:, :some]  # by rows of planes: one loop of a CPU for all
-    inverses = inverse if inverse is None or inverse.ndim == 0 else jnp.repeat(inverse, whole, 0)
-    tops = jnp.repeat(top[:, :some], whole, 0)
-    first = jnp.where(scaled(clean(planes), inverses) < tops, planes, NEVER).reshape(len(logits), -1)
-    last = logits[:, whole * num_words :][:, :some]
-    last = jnp.where(scaled(clean(last), inverse) < top[:, : last.shape[1]], last, NEVER)
-    return jnp.concatenate([first, last], 1)
+def _others(logits: jax.Array, inverse: jax.Array | None, top: jax.Array) -> jax.Array:
+    """The logits [B, n] of a plane's first tokens, but -inf for the best of their columns."""
+    return jnp.where(scaled(clean(logits), inverse) < top[:, : logits.shape[1]], logits, NEVER)
