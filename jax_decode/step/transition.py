@@ -135,7 +135,8 @@ def _concluded(state: ConstraintState, tokens: jax.Array, moved: _Moved) -> Cons
 
 def _by_lanes(tables: ConstraintTables, state: ConstraintState, tokens: jax.Array, at: Sources) -> ConstraintState:
     """`advance` by kernels of one row in every lane; bit rows and cells, and arcs that are too many, are read outside."""
-    batch, token = len(tokens), jnp.clip(jax.lax.optimization_barrier(tokens), 0, tables.vocab_size - 1)
+    tokens = jax.lax.optimization_barrier(tokens)  # as one array: a TPU's compiler makes one operation of all indices then
+    batch, token = len(tokens), jnp.clip(tokens, 0, tables.vocab_size - 1)
     word = _place(tables, token)[0][:, None]
     assert at.known is not None
     bits = read(tables.rows, at.known.row, jnp.broadcast_to(word, at.known.row.shape))
