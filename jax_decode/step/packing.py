@@ -6,9 +6,11 @@ A loop pays for every array that it carries: when it is compiled, and in every t
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_decode.step.state import ConstraintState, Status
 
@@ -40,8 +42,10 @@ class PackedState:
 
     @property
     def dropped(self) -> jax.Array:
-        """bool[B], see `ConstraintState`."""
-        return unpacked(self).dropped
+        """bool[B], see `ConstraintState`; on the host where `small` is."""
+        if "dropped" in _numbers_of(self.widths[0]):
+            return self.small[:, _NUMBERS.index("dropped")] != 0
+        return cast(jax.Array, np.zeros(len(self.small), bool))
 
     @property
     def running(self) -> jax.Array:

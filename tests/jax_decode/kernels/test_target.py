@@ -109,3 +109,14 @@ def test_packing_loses_nothing(kind):
     jax.tree.map(np.testing.assert_array_equal, state, unpacked(packed(state)))
     np.testing.assert_array_equal(packed(state).dropped, state.dropped)
     assert packed(state).with_status(jnp.array([3, 0])).status.tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("kind", ["regular", "several stacks"])
+def test_what_has_come_to_the_host_stays_there(kind):
+    """What `generate` asks of a loop's last state it has brought over: nothing is sent back, or compiled to be read."""
+    state = packed(jax_decode.init_state(jax_decode.to_device(KINDS[kind]()), [0, -1], [7, 9], max_tokens=9))
+    on_host = dataclasses.replace(state, small=np.asarray(state.small))
+    for name in ("status", "dropped"):
+        found = getattr(on_host, name)
+        assert isinstance(found, np.ndarray), name
+        np.testing.assert_array_equal(found, getattr(unpacked(state), name))
