@@ -95,7 +95,7 @@ def test_thresholds_are_those_of_a_sort(cut, seed):
 
 @pytest.mark.sampled(6, every=("sampler", "masked", "with_raw"))
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("masked", [True, False, "union"])
 @pytest.mark.parametrize("inverse", [None, 0.5, "rows"])
 @pytest.mark.parametrize(
     ("batch", "width", "dtype", "with_raw"), [(9, 5000, jnp.float32, True), (2, 4096, jnp.bfloat16, True), (9, 5000, jnp.float32, False)]
@@ -121,7 +121,10 @@ def _with(function, found, *rest):
 
 
 def compare(sampler, masked, inverse, batch, width, dtype, with_raw, flat=(0,)):
-    """With the other form. Some rows, of flat logits, are worked on again; they must not change the rows beside them."""
+    """With the other form. Some rows, of flat logits, are worked on again; they must not change the rows beside them.
+
+    `masked`: whether words allow what is drawn, or "union", two bit rows of a table together.
+    """
     logits, _, words = example(batch, width, dtype)
     logits = logits.at[-1].set(0).at[np.array(flat)].multiply(0.01)
     rng = np.random.default_rng(3)
@@ -130,6 +133,11 @@ def compare(sampler, masked, inverse, batch, width, dtype, with_raw, flat=(0,)):
     listed = (jnp.asarray(token, jnp.int32), ok, clean(jnp.take_along_axis(logits, token, 1))) if masked else None
     allowed = Allowed(logits, words if masked else None, None, Columns(words_for(width)), listed)
     allowed = allowed._replace(word_at=lambda column: jnp.take_along_axis(words, column.reshape(batch, -1), 1).reshape(column.shape))
+    if masked == "union":
+        of_both = jnp.asarray(rng.permutation(2 * batch).reshape(batch, 2), jnp.int32)
+        halves = jnp.stack([words & np.uint32(0xFF00F0A5), words & ~np.uint32(0xFF00F0A5)], 1)
+        table = jnp.zeros((2 * batch, words.shape[1]), jnp.uint32).at[of_both].set(halves)
+        allowed = allowed._replace(union=(table, of_both))
     scale = jnp.linspace(0.3, 2, batch)[:, None] if inverse == "rows" else None if inverse is None else jnp.float32(inverse)
     arguments = (sampler, allowed, scale, noise_of(batch), with_raw or not masked)
     by_kernels, plainly = functools.partial(_drawn, interpret=True), functools.partial(_cut_and_summed_plainly, *arguments)
