@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
+import pytest
 
 from fsa_compile.composition.pushdown.call_sets import (
     CallSets,
@@ -20,6 +21,8 @@ from fsa_compile.composition.pushdown.call_sets import (
     within,
 )
 from fsa_compile.composition.pushdown.least_fixpoint import Ways
+from fsa_compile.composition.pushdown.token_groups import EffectTable, _Ways
+from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 
 _FAR = 1 << 30
@@ -94,6 +97,22 @@ def test_called_sets_are_the_ways_written_out() -> None:
         shared += len(of_call) - len(set(of_call.tolist()))
     assert nested > 500
     assert shared > 20
+
+
+def test_token_sets_behind_calls_are_written_out_where_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before the limit is asked: one string each, but a thousand token sets behind each of three calls."""
+    links = np.array([(1, 0, symbol, 0) for symbol in range(_SYMBOLS)], np.int64)
+    run, caller, symbol, count = links.T
+    arcs: Any = SimpleNamespace(
+        node_owner=np.zeros(1, np.int64), num_owners=2, link_run=run, link_caller=caller, link_symbol=symbol, link_count=count
+    )
+    targets = np.arange(1000)
+    parts: Any = SimpleNamespace(owner=targets * 0 + 1, target=targets, count=targets * 0)
+    sets, _ = sets_of(arcs, parts)
+    assert _Ways(arcs, parts, sets, Deadline(CompileLimits())).size.tolist() == [3000]
+    monkeypatch.setattr(EffectTable, "of", lambda *_: pytest.fail("written out"))
+    with pytest.raises(LimitError, match="max_bytes"):
+        _Ways(arcs, parts, sets, Deadline(CompileLimits(max_bytes=200_000)))
 
 
 def ways_from(ways: Ways, place: int) -> set[tuple[int, tuple[int, ...]]]:

@@ -470,6 +470,7 @@ class _Ways:
         self.size = np.diff(self._own) + np.diff(upto[self._calls])
         self.counts = bool(parts.count.any() or sets.register.any())
         self.strings = strings.all
+        deadline.check_bytes(int(self._called.sum()) * _PART_BYTES, _DOING)
         # The token sets of nodes themselves, and behind them those of all distinct calls, however many nodes make these.
         own = self._own[-1]
         call, target, string, register, leaf = called.of(np.arange(len(called.below)))
