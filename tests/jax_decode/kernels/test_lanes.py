@@ -1,6 +1,7 @@
 """Kernels of one row in every lane, or program, by Pallas's interpreter: the numbers of XLA's form, of functions and whole steps."""
 
 import functools
+import re
 import types
 
 import jax
@@ -145,6 +146,24 @@ def test_steps_are_those_of_xla(kind, platform, many, monkeypatch, exhaustive):
         drawn |= set(tokens.tolist())
     assert len(drawn) > 5, "short texts show little"
     assert taken == ({"_located_row", "_stepped_row"} if platform == "gpu" else set())
+
+
+@pytest.mark.parametrize("kind", ["regular", "counters"])
+def test_steps_are_lowered_for_a_gpu(kind, monkeypatch):
+    """On this machine, up to Triton's own code: an operation that it does not have is refused by then."""
+
+    def step(tables, rows, tokens):
+        state = unpacked(rows)
+        at = masking.located(tables, state)
+        return masking.mask_parts(tables, state, at).words, packed(jax_decode.advance(tables, state, tokens, at))
+
+    tables = jax_decode.to_device(KINDS[kind]())
+    rows = packed(jax_decode.init_state(tables, [0, -1], [9, 9], max_tokens=9))
+    for module in (masking, transition):
+        monkeypatch.setattr(module, "in_programs", lambda: target() == "gpu")
+    with compiled_for("gpu"):
+        text = jax.jit(step).trace(tables, rows, jnp.zeros(2, jnp.int32)).lower(lowering_platforms=("cuda",)).as_text()
+    assert len(set(re.findall(r"rows_(_located_row|_stepped_row)", text))) == 2
 
 
 def test_what_cannot_be_read_is_left_to_xla(monkeypatch):
