@@ -35,7 +35,7 @@ def drawn_in_column(
     Args:
       rows: int32[n, B], of `Settled.packed`.
       logits: float[B, P] of the column's tokens plane by plane, anything for those beyond the last.
-      word: uint32[B, n] of the column, allowed is what any of them allows, or None where all is allowed.
+      word: uint32[B, n] of the column: a token is allowed where any of them has its bit; None where all are.
       noise: key words uint32[B, 2] and step uint32[B].
       inverse: inverse temperature, float32[] or [B, 1], or None.
       columns: their number, and that of the logits of a row.

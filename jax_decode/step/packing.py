@@ -23,8 +23,8 @@ class PackedState:
     """Position of every row in its constraint.
 
     Attributes:
-      small: int32[B, F], side by side: status, remaining, alloc; dropped, which nothing sets where a row has one configuration,
-        where it may have several; then the fields with several numbers for each row.
+      small: int32[B, F], side by side: status, remaining, alloc; dropped where a row may have several configurations, as
+        nothing sets it elsewhere; then the fields with several numbers for each row.
       cell, depth_limit, stop_ids: as in `ConstraintState`.
       widths: static; how many numbers each of the latter fields has.
     """
