@@ -225,41 +225,53 @@ def _sequences(node: Node, component: set[str]) -> Iterator[list[Node]]:
 
 
 def call_lines(
-    bodies: dict[str, Node], marks: set[int], can_be_empty: Callable[[Node], bool], group: Callable[[Node, str], int]
-) -> None:
+    bodies: dict[str, Node], marks: set[int], called: dict[str, int], can_be_empty: Callable[[Node], bool],
+    group: Callable[[Node, str], int],
+) -> None:  # fmt: skip
     """Makes calls, in place, of all that stands between newlines and the begins and ends of blocks; of a rule, one of its own.
 
     Args:
       bodies: rules.
       marks: the terminals for newlines, begins and ends.
+      called: the frames of rules that are called already.
       can_be_empty: whether a node has the empty text.
       group: makes a rule of a node that stands in a rule, and gives the number of its frame.
     """
-    deep = {name for name, body in bodies.items() if marks & set(terminals_in(body))}
-    while more := {name for name, body in bodies.items() if name not in deep and deep & set(references(body))}:
+    name_of = {number: name for name, number in called.items()}
+
+    def holds(node: Node) -> bool:
+        """Whether a newline, or the begin or end of a block, stands in a node."""
+        if node[0] == "terminal":
+            return node[1] in marks
+        if node[0] in ("rule", "core", "call", "count"):
+            return (name_of.get(node[1]) if node[0] == "call" else node[1]) in deep
+        return any(holds(part) for part in node[1:] if isinstance(part, tuple))
+
+    deep: set[str] = set()
+    while more := {name for name, body in bodies.items() if name not in deep and holds(body)}:
         deep |= more
 
-    def called(node: Node, name: str) -> Node:
+    def calls(node: Node, name: str) -> Node:
         if node == EMPTY:
             return EMPTY
         call: Node = ("call", group(node, name))
         return choice(call, EMPTY) if can_be_empty(node) else call
 
     def lifted(node: Node, name: str) -> Node:
-        if not (marks & set(terminals_in(node)) or deep & set(references(node))):
-            return called(node, name)
-        if node[0] in ("terminal", "rule", "core"):
+        if not holds(node):
+            return calls(node, name)
+        if node[0] in ("terminal", "rule", "core", "call"):
             return node
         if node[0] != "sequence":
             return (node[0], *(lifted(part, name) if isinstance(part, tuple) else part for part in node[1:]))
         out: list[Node] = []
         run: list[Node] = []
         for part in (*node[1:], None):
-            if part is not None and part[0] != "rule" and not (marks & set(terminals_in(part)) or deep & set(references(part))):
+            if part is not None and part[0] != "rule" and not holds(part):
                 run.append(part)
                 continue
             if run:
-                out.append(called(sequence(*run), name))
+                out.append(calls(sequence(*run), name))
             run = []
             out += [lifted(part, name)] if part is not None else []
         return sequence(*out)

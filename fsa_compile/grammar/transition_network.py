@@ -150,7 +150,7 @@ class _Builder:
         self.bodies = {name: with_calls(body, numbers, self.nullable) for name, body in self.bodies.items()}
         counted = set(self.frame_of)
         if blocks:
-            call_lines(self.bodies, set(blocks), self._can_be_empty, self._group)
+            call_lines(self.bodies, set(blocks), numbers, self._can_be_empty, self._group)
         lines = self.frame_of.keys() - counted
         self.outliner = Outliner(
             self.bodies, self.lexicon, self.outlining, self._can_be_empty, self._first_terminals, self._group, self.deadline

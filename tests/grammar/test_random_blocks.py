@@ -176,6 +176,19 @@ def check_masks(grammar: str, machine: ByteMachine, rng: random.Random) -> Count
     return counts
 
 
+def check_calls(grammar: str, machine: ByteMachine, rng: random.Random) -> Counter:
+    """Rules that are called, whether or not they hold newlines, leave the language as it is."""
+    names = rng.sample(["block", "line", "item", "expr", "atom"], rng.randint(1, 2))
+    try:
+        called = machine_of(parse_lark(f"{grammar}\n%call {' '.join(names)}"))
+    except ConstraintError:
+        return Counter({"calls refused": 1})
+    for i in range(30):
+        text = changed(written((machine, called)[i % 2], rng, LETTERS, rng.randint(0, 40)), rng).encode()
+        assert machine.accepts(text) == called.accepts(text), (grammar, names, text)
+    return Counter({f"{name} called": 1 for name in names}, checks=30)
+
+
 def one_case(rng: random.Random) -> Counter:
     """A grammar with texts and masks."""
     grammar = random_grammar(rng)
@@ -189,7 +202,8 @@ def one_case(rng: random.Random) -> Counter:
             machine = machine_of(parse_lark(grammar))
         except ConstraintError:
             return Counter(refused=1)
-        return Counter(made=1) + check_texts(grammar, parsers, machine, rng) + check_masks(grammar, machine, rng)
+        found = check_texts(grammar, parsers, machine, rng) + check_masks(grammar, machine, rng)
+        return Counter(made=1) + found + check_calls(grammar, machine, rng)
 
 
 def test_random_blocks(tally):
@@ -197,3 +211,4 @@ def test_random_blocks(tally):
         tally.update(one_case(rng))
     assert tally["made"] > tally["refused"]
     assert min(tally["texts True"], tally["texts False"]) > 2 * tally["made"]
+    assert any(name.endswith(" called") for name in tally)

@@ -57,6 +57,8 @@ class Links:
         which, at = spread(self._length * 0, self._length)
         pairs = [pair for string in pushes for pair in string]
         self.push_symbol[which, at], self.push_add[which, at] = np.array(pairs, np.int64).reshape(-1, 2).T
+        number: dict[tuple[tuple[int, int], ...], int] = {}
+        self._above = np.array([number.setdefault(tuple(string[1:]), i) for i, string in enumerate(pushes)])
         self.begin_wave()
 
     def begin_wave(self) -> None:
@@ -84,7 +86,7 @@ class Links:
         links = [(run[one], caller[one], self.push_symbol[push[one], 0], count[one])]
         run, caller, push, count = run[~one], caller[~one], push[~one], count[~one]
         width = len(self._length)
-        pairs, which = numbered(run * width + push)
+        pairs, which = numbered(run * width + self._above[push])
         run, string = pairs // width, pairs % width
         size = self._length[string] - 1
         begin = num_owners + size.cumsum() - size
