@@ -22,7 +22,6 @@ from fsa_compile.grammar.rule_expressions import (  # fmt: skip
     recursive_components,
     references,
     sequence,
-    terminals_in,
 )
 from fsa_compile.limits import Deadline
 

@@ -58,6 +58,7 @@ class Links:
         pairs = [pair for string in pushes for pair in string]
         self.push_symbol[which, at], self.push_add[which, at] = np.array(pairs, np.int64).reshape(-1, 2).T
         number: dict[tuple[tuple[int, int], ...], int] = {}
+        # What a string has above its lowest symbol, by its first number: frames that calls from other places have in common.
         self._above = np.array([number.setdefault(tuple(string[1:]), i) for i, string in enumerate(pushes)])
         self.begin_wave()
 
