@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from fsa_compile.arrays.bit_sets import union
-from fsa_compile.arrays.graphs import Numbers
+from fsa_compile.arrays.graphs import Numbers, reach
 from fsa_compile.automata.symbol_dfa import SymbolDfa, SymbolNfa, without_empty
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.frame_actions import first_symbols
@@ -35,8 +35,9 @@ from fsa_compile.grammar.rule_automata import UncountableError
 from fsa_compile.grammar.transition_network import Frame, Network
 from fsa_compile.limits import CompileLimits, Deadline
 
-At: TypeAlias = "tuple[int, int]"
-"""Level of the text, and the level at which the last newline has put it; `_END` for the end of the text."""
+At: TypeAlias = "tuple[int, int, bool]"
+"""Level of the text; the level at which the last newline has put it, `_END` for the end of the text; and whether a newline was read
+last that would hold a further line end as well, so that none can be missing."""
 _END = -1
 _OPENING, _CLOSING = "([{", ")]}"
 _DOING = "Giving the grammar's blocks levels"
@@ -171,6 +172,8 @@ class _Levels:
         self.limits, self.deadline = limits, deadline
         self.newline, self.indent, self.dedent = network.blocks
         self.deep = self._deep()
+        self.holds_more = _holds_more(network.lexicon.terminals[self.newline].automaton, network.lexicon.class_set(1 << ord("\n")))
+        self.begin_with_newline = self._begin_with_newline() if self.holds_more else set()
         self.exits: dict[tuple[int, At], set[At]] = {}
         self.number: dict[tuple[int, At, At] | int, int] = {}
 
@@ -190,10 +193,27 @@ class _Levels:
             raise UncountableError(counted)
         return deep
 
+    def _begin_with_newline(self) -> set[int]:
+        """Frames that may begin with a newline, or hold no text."""
+        found: set[int] = set()
+        while True:
+            more = {k for k in self.deep - found if self._begins_with(k, found)}
+            if not more:
+                return found
+            found |= more
+
+    def _begins_with(self, k: int, found: set[int]) -> bool:
+        """Whether a frame begins with a newline or one of the frames found, or ends before anything else."""
+        dfa, passed = self.network.frames[k].dfa, {self.indent, self.dedent}
+        reached = reach([0], lambda q: [there for symbol, there in dfa.arcs[q].items() if symbol in passed])
+        symbols = {symbol for q in reached for symbol in dfa.arcs[q]}
+        ends = any(dfa.final[q] for q in reached if q)
+        return ends or self.newline in symbols or any(symbol < 0 and ~symbol in found for symbol in symbols)
+
     def frames(self) -> list[Frame]:
         """All frames that the first one needs, that one first."""
         self._find_exits()
-        out = [self._copy(0, (0, 0), {(0, 0), (0, _END)})]
+        out = [self._copy(0, (0, 0, False), {(0, 0, False), (0, 0, True), (0, _END, False)})]
         done = 0
         while done < len(self.number):
             key = list(self.number)[done]
@@ -203,25 +223,27 @@ class _Levels:
 
     def _moves(self, k: int, q: int, at: At) -> Iterator[tuple[int | tuple[int, At, At] | None, int, At]]:
         """What may be read from a state of a frame at a level: a symbol, a frame with its levels or nothing; and what follows."""
-        level, target = at
+        level, target, newly = at
         for symbol, there in self.network.frames[k].dfa.arcs[q].items():
             if symbol == self.indent:
                 if target == level + 1:
-                    yield None, there, (level + 1, level + 1)
+                    yield None, there, (level + 1, level + 1, newly)
             elif symbol == self.dedent:
                 if target < level:
-                    yield None, there, (level - 1, target)
+                    yield None, there, (level - 1, target, newly)
             elif symbol < 0 and ~symbol in self.deep:
-                for end in sorted(self.exits.setdefault((~symbol, at), set())):
-                    yield (~symbol, at, end), there, end
+                first = (level, target, newly and ~symbol in self.begin_with_newline)
+                for end in sorted(self.exits.setdefault((~symbol, first), set())):
+                    yield (~symbol, first, end), there, end
             elif level == target:
                 if symbol != self.newline:
-                    yield symbol, there, at
+                    yield symbol, there, (level, target, False)
                     continue
-                for column in self.columns[: level + 2]:
-                    yield column, there, (level, self.columns.index(column))
+                for put, column in enumerate(self.columns[: level + 2]):
+                    yield column, there, (level, put, self.holds_more)
                 for missing in self.missing:
-                    yield missing, there, (level, _END)
+                    if missing is not None or not newly:
+                        yield missing, there, (level, _END, False)
 
     def _reached(self, k: int, first: At) -> dict[tuple[int, At], list[tuple[int | tuple[int, At, At] | None, tuple[int, At]]]]:
         """States with levels that a copy of a frame reaches, with their moves."""
@@ -236,7 +258,7 @@ class _Levels:
 
     def _find_exits(self) -> None:
         """Per frame and level at its begin the levels at its end: the least fixed point."""
-        self.exits[0, (0, 0)] = set()
+        self.exits[0, (0, 0, False)] = set()
         size = -1
         while size != (size := len(self.exits) + sum(map(len, self.exits.values()))):
             for k, first in list(self.exits):
@@ -278,6 +300,13 @@ class _Levels:
         arcs = [{number[symbol]: target for symbol, target in one.items()} for one in frame.dfa.arcs]
         loop = frame.loop and dataclasses.replace(frame.loop, begins={(q, number[symbol]) for q, symbol in frame.loop.begins})
         return dataclasses.replace(frame, dfa=SymbolDfa(arcs, frame.dfa.final), loop=loop)
+
+
+def _holds_more(newline: Automaton, line: int) -> bool:
+    """Whether with every text of the newline terminal it reads that text and a further line end, too."""
+    return all(
+        any(symbols & line and newline.final[there] for symbols, there in arcs) for arcs, final in zip(newline.arcs, newline.final) if final
+    )
 
 
 def _brackets(

@@ -11,12 +11,13 @@ from collections import Counter
 
 import lark
 import numpy as np
+import pytest
 from lark.indenter import DedentError, Indenter
-from oracles.text_walks import written
+from oracles.text_walks import all_texts, written
 
 from fsa_compile import Vocabulary, compile_grammar
 from fsa_compile.automata.pushdown import ByteMachine
-from fsa_compile.errors import ConstraintError
+from fsa_compile.errors import ConstraintError, UnsatisfiableError
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
 
@@ -41,6 +42,13 @@ ATOMS = ["NUMBER", "STRING", '"(" expr ")"', '"[" [expr ("," expr)*] "]"', '"(" 
 IGNORED = [[], ["/ +/"], ['" "'], ["/ +/", r"/#[^\n]*/"], ['" "', r"/#[^\n]*/"], [r"/[ \t]+/"]]
 WORDS = ["if", "do", "a", "ab", "in", "else", "end", "x", "1", "=", "+", ";", ",", ":", "(", ")", "[", "]", '"s"', '"a\n b"', "#c", " "]
 PARTS = ["\n", "\n", " ", "  ", "a", "b", "(", ")", ":", "=", ";", "#c", "if", "do", "else", "end", "\n  ", "\n    ", "\n\n", '"', ",", "1"]
+
+
+SIDE_BY_SIDE = [
+    "start: A _NL _NL", "start: A _NL [_INDENT A _NL _DEDENT] _NL", "start: A block block\nblock: _NL [_INDENT A _NL _DEDENT]", "start: (A _NL)* _NL?",
+    "start: A b*\nb: _NL [A]", "start: A b b?\nb: _NL | _NL A", "start: A _NL b\nb: _NL? A |", "start: A [_NL _INDENT A b _DEDENT] _NL\nb: _NL [_INDENT A _NL _DEDENT]",
+]  # fmt: skip
+"""Rules in which newlines may stand side by side."""
 
 
 class _Units(Indenter):
@@ -204,6 +212,24 @@ def one_case(rng: random.Random) -> Counter:
             return Counter(refused=1)
         found = check_texts(grammar, parsers, machine, rng) + check_masks(grammar, machine, rng)
         return Counter(made=1) + found + check_calls(grammar, machine, rng)
+
+
+@pytest.mark.parametrize("newline", [r"(\n *)+", r"( *\n)+ *", r"\n *", r"(\r?\n[\t ]*)+", r"(\n *)+(?!ab)"])
+@pytest.mark.parametrize("rules", SIDE_BY_SIDE)
+def test_a_line_end_is_not_missing_behind_one_that_would_hold_it(rules, newline):
+    """All texts of some pieces: a newline that reads several line ends is one lexeme with the last one."""
+    grammar = f'{rules}\nA: "a"\n_NL: /{newline}/\n%declare _INDENT _DEDENT\n'
+    parsers = parsers_of(grammar)
+    assert parsers is not None
+    wanted = {text for text in all_texts(["a", "\n", "  "], 6) if parses(parsers[0], text)}
+    try:
+        machine = machine_of(parse_lark(f"{grammar}%indent {UNIT} {LEVELS}"))
+    except UnsatisfiableError:
+        assert not wanted
+        return
+    taken = {text for text in all_texts(["a", "\n", "  "], 6) if machine.accepts(text.encode())}
+    assert taken <= wanted
+    assert all(map(is_left_out, wanted - taken))
 
 
 def test_random_blocks(tally):

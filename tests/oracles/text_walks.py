@@ -16,7 +16,7 @@ from fsa_compile.automata.pushdown import ByteMachine, Configuration
 SCALARS = np.array([c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF])
 
 
-def all_texts(alphabet: str, longest: int) -> list[str]:
+def all_texts(alphabet: Iterable[str], longest: int) -> list[str]:
     """Every string over the alphabet up to a length."""
     return ["".join(w) for n in range(longest + 1) for w in itertools.product(alphabet, repeat=n)]
 
