@@ -302,6 +302,7 @@ def test_the_table_of_differences():
         ('start: T\nT: "a"\n%ignore T', "a"): (False, True),
         ('start: "IF"i "1" | /[a-z]+/ "2"', "if1"): (False, True),
         ('start: "IF"i "1" | /[a-z]+/ "2"', "if2"): (True, False),
+        ('start: "a" "\\n" "b"\n%ignore /\\s+/', "a\nb"): (False, True),
     }
     assert {case: (larks(*case), reads(compile_grammar(case[0], BYTES), case[1])) for case in differing} == differing
     far = 'start: (A|B|C)+\nA: "a"\nB: "ababababababx"\nC: "b"'

@@ -69,6 +69,7 @@ SHORT = (
     "if a:\n    b\n    # c\n# d", "a\n# b", "  # a\n \t\nx\n", " # a\nx\n", "\t\nx\n", "a = \\\n    b + \\\n    c if d \\\n    else e\n", "with a, \\\n     b: c\n", "assert a, \\\n    'b' \\\n    'c'\n", "from a import b, \\\n    c\n",
     "f(\\\n a \\\n , b)\n", "a \\\n  .b \\\n  [c] \\\n  = d\n", "with a \\\n  as b: c\n",
     "del (a, [b.c]), d[0],\n", "for a \\\n  in b: c\n", "x = b'a' \\\n  b'b'\n", "with (a as b, c): pass\n",
+    "a[b:=c, d]\n", "def f(*a: *b): pass\n", "def f(a, *b: c, d: e = f): pass\n", "@a := b\n@c if d else e\nclass A: pass\n", "match ...:\n    case a: b\n",
     "a\n  ", "if a:\n    b\n         ", "if a:\n    b\n  # c", "a\n \t", "a  # b\n    \n ",
     "from ... import a\nfrom ...b import c\nfrom .....d import e\n",
     "f'{a.b}{c[1]}{d(e, -1)!r:>{f}}'\n", "f(\n f\"{', '.join(a)}\", f'{a[1:]} {b+1}{{' \n)\n", 'f"""{a.b}\n"d" {e=:x}"""\n',
@@ -158,7 +159,7 @@ def test_the_shared_programs(data_dir, exhaustive):
 @pytest.mark.parametrize(
     "text", ["def\n", "if x:\n", "x = \n", "f() = 1\n", "None = 1\n", "for = 1\n", "f(a=1, 2)\n", "def f(a=1, b): pass\n", "x = 1_\n",
              "return x y\n", "if x:\npass\n", "  x\n", "if x:\n    a\n  b\n", "try:\n    a\n", "else:\n    a\n", "a[1:2:3:4]\n", "not\n",
-             "a is is b\n", "'a\n'\n", "lambda: \n", "await\n", "x = yield\n    y\n", "from a importé\n", "x = 1é\n", "fromα import b\n", "import a asñ b\n", "[x for in y]\n", "{1: 2, 3}\n", "{**a}: 1\n",
+             "a is is b\n", "'a\n'\n", "lambda: \n", "await\n", "x = yield\n    y\n", "from a importé\n", "x = 1é\n", "fromα import b\n", "import a asñ b\n", "[x for in y]\n", "{1: 2, 3}\n", "a[b:=c:d]\n", "a[b.c:=d]\n", "a[d:b:=c]\n", "def f(*, a: *b): pass\n", "def f(**a: *b): pass\n", "lambda *a: *b: c\n", "def f(a: *b): pass\n", "@*a\nclass A: pass\n", "{**a}: 1\n",
              "def f(*, **a): pass\n", "def f(/, a): pass\n", "def f(*, /, a): pass\n", "def f(a, /, b, /): pass\n", "def f(a=1, /, b): pass\n", "(*a) = b\n",
              "(a, b()) = c\n", "for a() in b: pass\n", "a \\\n", "a + \\\n\n    b\n", "a + \\ \n b\n", "'a' \\\n", "  # a\n  b\n", "   \n b\n", "b'é'\n", "b'' 'a'\n",
              "f'{a b}'\n", "f'{}'\n", "f'{a.if}'\n", "f'{a('b')}'\n", "f'{a[]}'\n", "f(f'{a\n}')\n", "f(f'{a(\nb)}')\n", "f'{a!x}'\n", "f'{a!r }'\n", "f'{1.a}'\n", "f'{a}}'\n", "f'{a(b,)!}'\n",
@@ -174,6 +175,8 @@ LEFT_OUT = (
     "match a:\n    case 1 + 2j: b\n", "match a:\n    case f'b': c\n", "match a:\n    case b(_=c): d\n",
     "f'{ {a} }'\n", "f'{a or {}}'\n", "f'{(lambda: a)}'\n", "f'{(yield)}'\n", "f'{(a := b)}'\n", "f'{f\"a\"}'\n", "f'{[a for b.c in d]}'\n",
     "f'''{a\n}'''\n", "f'''{(a\n)}'''\n", "f'{a:\">3}'\n", "f'\\{a}'\n", "(a): b = c\n",
+    "f'{\"a\" \"b\"}'\n", "f'{...}'\n", "f'{*a, b}'\n", "f'{[*a]}'\n", "f'{a[*b]}'\n", "f'{[a async for a in b]}'\n", "f'{a for a in b}'\n", "f'{a:{{}}}'\n", "f'{a:{b!r}}'\n", "f'{a:{b:c}}'\n", "f'{a:{b[0]}}'\n",
+    "a\r\n", "a\x0c\n", "with a as *b: c\n",
     "".join(f"{'    ' * k}if a{k}:\n" for k in range(9)) + "    " * 9 + "b\n", "1if a else b\n", "x = 1.5if a else b\n", "from ... . import a\n",
 )  # fmt: skip
 """What the grammar's comment says is left out, by example."""

@@ -139,6 +139,14 @@ def test_a_string_is_read_where_a_pattern_with_a_condition_may_not_end() -> None
     assert [(machine.accepts(t.encode()), lark_accepts(judge, t)) for t in ("if:x", "if:y")] == [(False, True), (True, False)]
 
 
+def test_without_a_lexer_a_pattern_is_a_set_of_texts() -> None:
+    """On the page of limits: Lark goes on behind the first match, and where it is told to behind shorter ones."""
+    for pattern, text in (("a.*?b", "abab"), ("a|ab", "ab")):
+        grammar = f"start: T\nT: /{pattern}/"
+        assert machine_of(parse_lark(grammar, mode="characters")).accepts(text.encode())
+        assert not lark_accepts(lark.Lark(grammar, parser="earley", lexer="dynamic_complete"), text)
+
+
 def test_without_a_lexer_conditions_see_the_terminal_alone() -> None:
     """On the page of limits."""
     grammar = 'start: T "b"\nT: /(?!ab)a/'
