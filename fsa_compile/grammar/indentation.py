@@ -36,8 +36,8 @@ from fsa_compile.grammar.transition_network import Frame, Network
 from fsa_compile.limits import CompileLimits, Deadline
 
 At: TypeAlias = "tuple[int, int, bool]"
-"""Level of the text; the level at which the last newline has put it, `_END` for the end of the text; and whether a newline was read
-last that would hold a further line end as well, so that none can be missing."""
+"""Level of the text; the level at which the last newline has put it, `_END` for the end of the text; and whether a newline was
+read last that would hold a further line end as well, so that none can be missing."""
 _END = -1
 _OPENING, _CLOSING = "([{", ")]}"
 _DOING = "Giving the grammar's blocks levels"
@@ -172,7 +172,8 @@ class _Levels:
         self.limits, self.deadline = limits, deadline
         self.newline, self.indent, self.dedent = network.blocks
         self.deep = self._deep()
-        self.holds_more = _holds_more(network.lexicon.terminals[self.newline].automaton, network.lexicon.class_set(1 << ord("\n")))
+        newline, line = network.lexicon.terminals[self.newline].automaton, network.lexicon.class_set(1 << ord("\n"))
+        self.holds_more = _holds_more(newline, line)
         self.begin_with_newline = self._begin_with_newline() if self.holds_more else set()
         self.exits: dict[tuple[int, At], set[At]] = {}
         self.number: dict[tuple[int, At, At] | int, int] = {}
@@ -304,9 +305,8 @@ class _Levels:
 
 def _holds_more(newline: Automaton, line: int) -> bool:
     """Whether with every text of the newline terminal it reads that text and a further line end, too."""
-    return all(
-        any(symbols & line and newline.final[there] for symbols, there in arcs) for arcs, final in zip(newline.arcs, newline.final) if final
-    )
+    ends = [arcs for arcs, final in zip(newline.arcs, newline.final) if final]
+    return all(any(symbols & line and newline.final[there] for symbols, there in arcs) for arcs in ends)
 
 
 def _brackets(
