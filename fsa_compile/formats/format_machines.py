@@ -16,7 +16,8 @@ from fsa_compile.formats import tree
 from fsa_compile.formats.framing import framed_machine
 from fsa_compile.formats.machine_values import as_value
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.text_automaton import TextAutomaton, text_automaton, text_dfa
+from fsa_compile.formats.text_automaton import text_automaton, text_dfa
+from fsa_compile.formats.text_labels import TextAutomaton
 from fsa_compile.formats.token_counts import token_limited
 from fsa_compile.json_schema import schema_machine
 from fsa_compile.json_schema.bounded_depth import without_counters

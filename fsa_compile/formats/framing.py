@@ -19,7 +19,7 @@ from fsa_compile.artifact.arrays import NO_TEMPERATURE
 from fsa_compile.artifact.guards import NO_GUARD, Guard, KeySets
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.formats.request import FormatError
-from fsa_compile.formats.text_automaton import TextAutomaton
+from fsa_compile.formats.text_labels import TextAutomaton
 from fsa_compile.formats.tree import Value
 from fsa_compile.limits import Deadline
 

@@ -24,7 +24,7 @@ from fsa_compile.artifact.arrays import ARRAYS, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.formats.answer_leads import TOKEN_BITS, Called, Rests, Rows, levels_of, with_text
-from fsa_compile.formats.text_automaton import END, Answer, Before, TextAutomaton
+from fsa_compile.formats.text_labels import END, Answer, Before, TextAutomaton
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 

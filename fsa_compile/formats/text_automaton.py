@@ -18,73 +18,10 @@ from fsa_compile.errors import LimitError, PatternError, UnsatisfiableError
 from fsa_compile.formats import tree
 from fsa_compile.formats.letter_masks import byte_masks, classes_of, parted, table_of
 from fsa_compile.formats.request import FormatError
+from fsa_compile.formats.text_labels import END, Answer, Before, TextAutomaton
+from fsa_compile.formats.written_names import checked_masks, one_name, written_out
 from fsa_compile.languages import constructors as languages
 from fsa_compile.limits import CompileLimits, Deadline
-
-END = -1
-"""Label of the end of all text."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
-    """Label of free text that may not begin like a call.
-
-    Attributes:
-      number: of the place in the tree.
-      before, behind: what stands around names at the beginning of a call, up to the first byte of its arguments.
-      state: 0 where anything may follow; else of what is read of a character.
-    """
-
-    number: int
-    before: bytes
-    behind: bytes
-    state: int = 0
-
-    def lead(self, name: bytes) -> bytes:
-        """The beginning of a call."""
-        return self.before + name + self.behind
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Before:
-    """Label of an answer that may yet begin like a call: what is read of what stands before a name."""
-
-    answer: Answer
-    read: bytes
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TextAutomaton:
-    """A trimmed deterministic automaton. State 0 is dead; with no other, it accepts nothing.
-
-    Attributes:
-      table: int32[S, C], next state by state and class of letters.
-      byte_class: int32[256 + T], class of every byte and special token.
-      final: bool[S].
-      start: initial state.
-      calls: by state, the values that may begin there: number of the schema, and the state after the value.
-      schemas: the different schemas, and values of machines.
-      specials: token ids of the special tokens, in the order of their letters.
-      labels: by state, the places in the tree that it stands for, where the tree has names; else (). A state behind one name: the
-        name. Others: outside of names, and what stands behind each, a number, END at the end, `Answer` and `Before`; within a
-        name, the place before it, or the answer that it may yet be, and what is read of the name; behind a name, the place before
-        it, the name, and a number. Trees that differ in their names alone agree in these; a str where they may not.
-      left: int64[S] of a sketch, how much is read of what stands behind a name, where an answer has begun like a call up to
-        there; else -1.
-      is_sketch: whether answers that have begun like a call go on as calls alone: `known_parts` and `part_joins` add what else
-        they go on with.
-    """
-
-    table: np.ndarray
-    byte_class: np.ndarray
-    final: np.ndarray
-    start: int
-    calls: dict[int, dict[int, int]]
-    schemas: tuple[tree.Json | tree.Value, ...]
-    specials: tuple[int, ...] = ()
-    labels: tuple[frozenset[Hashable] | bytes, ...] = ()
-    left: np.ndarray | None = None
-    is_sketch: bool = False
 
 
 class _NoSketchError(Exception):
@@ -93,14 +30,34 @@ class _NoSketchError(Exception):
 
 def text_automaton(root: tree.Format, limits: CompileLimits, deadline: Deadline, *, sketch: bool = False) -> TextAutomaton:
     """The automaton of a tree; `sketch`: a sketch of it will do. Raises `FormatError`: a pattern that is not one."""
-    build = _Nondeterministic(limits, deadline, sketch)
-    build.specials = sorted(_tokens(root))
-    start, end = build.state(), build.state(END)
+    small = one_name(root)
+    if small is not None:
+        try:
+            build, made = _read(small.root, limits, deadline, sketch, frozenset(b"".join(small.names)))
+        except _NoSketchError:
+            masks = None
+        else:
+            masks = checked_masks(build.moves, build.labels)
+        found = None if masks is None else written_out(made, masks, small)
+        if found is not None and len(found.table) - 1 > limits.max_states:
+            raise LimitError("max_states", limits.max_states, "Writing out the text around the values")
+        if found is not None:
+            return found
     try:
-        build.add(root, start, end)
-        return _deterministic(build, start, end, limits, deadline)
+        return _read(root, limits, deadline, sketch)[1]
     except _NoSketchError:
         return text_automaton(root, limits, deadline)
+
+
+def _read(
+    root: tree.Format, limits: CompileLimits, deadline: Deadline, sketch: bool, letters: frozenset[int] = frozenset()
+) -> tuple[_Nondeterministic, TextAutomaton]:
+    """The automaton of a tree, and that from which it was made; `letters`: of the names for which a name of the tree stands."""
+    build = _Nondeterministic(limits, deadline, sketch, letters)
+    build.specials = sorted(_tokens(root))
+    start, end = build.state(), build.state(END)
+    build.add(root, start, end)
+    return build, _deterministic(build, start, end, limits, deadline)
 
 
 def _tokens(root: tree.Format) -> set[int]:
@@ -136,8 +93,8 @@ class _Nondeterministic:
       left: the last of these, by subset, where it is not 0.
     """
 
-    def __init__(self, limits: CompileLimits, deadline: Deadline, sketch: bool = False) -> None:
-        self._limits, self._deadline, self._sketch = limits, deadline, sketch
+    def __init__(self, limits: CompileLimits, deadline: Deadline, sketch: bool, letters: frozenset[int]) -> None:
+        self._limits, self._deadline, self._sketch, self._letters = limits, deadline, sketch, letters
         self.hidden: dict[int, tuple[int, bool, int]] = {}
         self.left: dict[int, int] = {}
         self.free: list[list[int]] = []
@@ -282,7 +239,7 @@ class _Nondeterministic:
         dfa = self._dfas[node]
         if dfa.num_states < 2:
             return
-        answer = _answer(leads, dfa, next(self._numbers)) if leads else None
+        answer = _answer(leads, dfa, next(self._numbers), self._letters) if leads else None
         states = [s if s != dfa.start else 0 for s in range(dfa.num_states)]
         number = [self.state(answer and dataclasses.replace(answer, state=state)) for state in states]
         for at, mask, there in self._dfa_moves(dfa):
@@ -356,10 +313,10 @@ class _Nondeterministic:
         return first
 
 
-def _answer(leads: tuple[tuple[str, str, str], ...], dfa: ByteDfa, number: int) -> Answer | None:
-    """The label of an answer; None where leads do not differ in their names alone."""
+def _answer(leads: tuple[tuple[str, str, str], ...], dfa: ByteDfa, number: int, more: frozenset[int]) -> Answer | None:
+    """The label of an answer; None where leads do not differ in their names alone. `more`: letters of names besides theirs."""
     around = {(before, behind) for before, _, behind in leads}
-    letters = {byte for lead in leads for byte in "".join(lead).encode()}
+    letters = {byte for lead in leads for byte in "".join(lead).encode()} | more
     if len(around) > 1 or not all(name for _, name, _ in leads):
         return None
     if any(dfa.table[dfa.start, dfa.byte_class[byte]] != dfa.start for byte in letters):
