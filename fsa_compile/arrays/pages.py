@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 
 try:
@@ -43,21 +44,33 @@ _AFTERWARDS = ((_MAPPED, 32 << 20), (_TRIM, 64 << 20))
 """What the allocator comes to by itself once an array of 32 MB was let go of."""
 
 
+_inside = 0
+_LOCK = threading.Lock()
+
+
 @contextlib.contextmanager
 def kept_memory() -> Iterator[None]:
-    """Within, memory of arrays that are let go of is kept for others, and afterwards all that is free goes back to the system;
-    nothing changes with another C library, or where the environment sets its allocator."""
+    """Within, memory of arrays that are let go of is kept for others, and after the last one of several, one within another or in
+    other threads, all that is free goes back to the system; nothing changes with another C library, or where the environment sets
+    its allocator."""
+    global _inside
     free = sys.platform == "linux" and not any(name.startswith(_SETTINGS) for name in os.environ)
     library = ctypes.CDLL(None) if free else None
     if library is None or not (hasattr(library, "mallopt") and hasattr(library, "malloc_trim")):
         yield
         return
-    library.mallopt(_TRIM, 1 << 30)
-    if not library.mallopt(_MAPPED, 1 << 30):  # older versions take no more than they come to by themselves
-        library.mallopt(*_AFTERWARDS[0])
+    with _LOCK:
+        _inside += 1
+        if _inside == 1:
+            library.mallopt(_TRIM, 1 << 30)
+            if not library.mallopt(_MAPPED, 1 << 30):  # older versions take no more than they come to by themselves
+                library.mallopt(*_AFTERWARDS[0])
     try:
         yield
     finally:
-        for parameter, size in _AFTERWARDS:
-            library.mallopt(parameter, size)
-        library.malloc_trim(0)
+        with _LOCK:
+            _inside -= 1
+            if not _inside:
+                for parameter, size in _AFTERWARDS:
+                    library.mallopt(parameter, size)
+                library.malloc_trim(0)

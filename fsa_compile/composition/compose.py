@@ -67,7 +67,7 @@ def compose(
     return assemble(dfa, arcs, tables, source=source, limits=limits, deadline=deadline, extra=extra or {}, levels=levels)
 
 
-_LARGE, _PLENTY = 2_000, 2 << 30
+_LARGE, PLENTY = 2_000, 2 << 30
 """A machine with as many controls takes gigabytes of arrays that live for a moment. Kept, they count as what the process has
 grown by: only where the limits leave so many bytes."""
 
@@ -122,7 +122,7 @@ def compose_machine(
     tables = tables_for(vocabulary)
     if machine.sets is not None:
         _check_spelling(machine, tables, source)
-    with kept_memory() if machine.num_controls >= _LARGE and limits.max_bytes >= _PLENTY else contextlib.nullcontext():
+    with kept_memory() if machine.num_controls >= _LARGE and limits.max_bytes >= PLENTY else contextlib.nullcontext():
         made = assemble_machine(  # the walk has no other name: its tokens are let go of on the way
             machine, walk_machine(machine, tables, limits, deadline), tables, source=source, limits=limits, deadline=deadline,
             extra=extra or {}, stacks=stacks,

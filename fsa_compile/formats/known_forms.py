@@ -6,6 +6,7 @@ new is compiled by itself, many of them in several parts. Where parts do not fit
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Collection, Hashable, Mapping
@@ -13,18 +14,22 @@ from typing import Protocol
 
 import numpy as np
 
+from fsa_compile.arrays.pages import kept_memory
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.compiler.arguments import Request
+from fsa_compile.composition.compose import PLENTY
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.formats.known_parts import Part, Roles, part_of
 from fsa_compile.formats.part_joins import Chosen, join_parts
-from fsa_compile.formats.text_automaton import TextAutomaton
+from fsa_compile.formats.text_labels import TextAutomaton
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables, tables_for
 
 _BYTES = 128 << 20
 """What the parts of all forms take together."""
 _MOST_NAMES = 256
 """More names are compiled in several parts: tables of controls by symbols of the stack grow with the square of their number."""
+_MANY = 100
+"""With as many new names, memory is kept from one step to the next."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,7 +65,14 @@ class _Form:
     def made(self, own: Mapping[str, str], request: Request, tables: VocabularyTables, make: Make) -> CompiledConstraint:
         """The constraint of some names: of parts, where these fit together."""
         new = [name for name, content in own.items() if (name, content) not in self.at]
-        some = new if 2 * len(new) <= len(own) else list(own)
+        large = len(new) >= _MANY and request.limits.max_bytes >= PLENTY
+        with kept_memory() if large else contextlib.nullcontext():
+            return self._made(own, new if 2 * len(new) <= len(own) else list(own), request, tables, make)
+
+    def _made(
+        self, own: Mapping[str, str], some: list[str], request: Request, tables: VocabularyTables, make: Make
+    ) -> CompiledConstraint:
+        """The constraint of some names; those of which parts are made before."""
         size = -(-len(some) // -(-len(some) // _MOST_NAMES)) if some and self.fits else len(own)
         for first in range(0, len(some), size):
             share = some[first : first + size]
