@@ -6,6 +6,7 @@ free; recursion that consumes nothing is refused.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from fractions import Fraction
@@ -92,10 +93,11 @@ class Keywords:
         found = self._number_of.get(id(schema))
         if found is None:
             said = schema if _ANNOTATIONS.isdisjoint(schema) else {k: v for k, v in schema.items() if k not in _ANNOTATIONS}
-            try:
-                key: Any = id(schema) if self._to_close else (self._document.base(schema), json.dumps(said))
-            except TypeError:  # it holds a Decimal: a schema of its own
-                key = id(schema)
+            key: Any = id(schema)
+            if not self._to_close:
+                with contextlib.suppress(TypeError):  # it holds a Decimal: a schema of its own
+                    text = json.dumps(said)
+                    key = self._document.base(schema) if 'ef"' in text else "", text  # no name of a reference
             found = self._number_of[id(schema)] = self._numbered(key, schema)
         return found
 

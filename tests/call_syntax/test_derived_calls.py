@@ -102,3 +102,44 @@ def test_what_is_derived_reads_as_a_valid_value(tally):
             assert ArgumentsEnd(syntax, MARK).feed(f"{text} and more") == len(text)
             tally["checks"] += 1
     assert tally["checks"] > 2 * tally["made"]
+
+
+def random_resource(rng: random.Random, parts: list[Any]) -> dict[str, Any]:
+    """A schema whose parts others have too; what a reference in it means is its own."""
+    more = [*parts, {"$ref": "#/$defs/part"}, {"type": "array", "items": {"$ref": "#/$defs/part"}, "maxItems": 2}]
+    keys = rng.sample(["a", "b", "ab"], rng.randint(1, 3))
+    described = [{"description": "one"}, {"title": "other"}, {}]
+    schema: dict[str, Any] = {
+        "type": "object", "properties": {key: {**rng.choice(more), **rng.choice(described)} for key in keys},
+        "required": rng.sample(keys, rng.randint(0, len(keys))), "$defs": {"part": rng.choice(parts)},
+    }  # fmt: skip
+    if rng.random() < 0.8:
+        schema["additionalProperties"] = False
+    return schema
+
+
+def test_tools_that_share_schemas_are_as_if_alone(tally):
+    for rng in tally.cases(20):
+        parts = [{"type": "boolean"}, {"enum": ["x", "y"]}, {"type": "integer"}, {"enum": [1, None]}]
+        parts.append({"type": "object", "properties": {"c": rng.choice(parts)}, "additionalProperties": False})
+        syntax, options = SYNTAXES["json"], SchemaOptions(key_order=rng.choice(["any", "declared"]))
+        schemas = [random_resource(rng, parts) for _ in range(rng.randint(2, 5))]
+
+        def made_of(*some: Any, syntax=syntax, options=options) -> Any:
+            given = {f"#/tools/{number}": schema for number, schema in enumerate(some)}
+            return arguments_machine(given, syntax, marks={}, options=options, limits=LIMITS, deadline=Deadline(LIMITS))
+
+        whole = made_of(*schemas)
+        for start, schema in zip(whole.starts, schemas):
+            alone = made_of(schema)
+            stack = tuple((symbol, 0) for symbol in whole.machine.stack)
+            first = Configuration(start, 0, stack, 0, (0,) * len(stack))
+            stack = tuple((symbol, 0) for symbol in alone.machine.stack)
+            second = Configuration(alone.starts[0], 0, stack, 0, (0,) * len(stack))
+            for one, begin, other, there in ((whole, first, alone, second), (alone, second, whole, first)):
+                for _ in range(6):
+                    text = derived(one.machine, rng, rng.choice([5, 20, 50]), b'}]",:', b" \t\r\n", begin)
+                    if text is not None:
+                        assert other.machine.may_end(other.machine.run(text.encode(), [there])), (schema, text)
+                        tally["checks"] += 1
+    assert tally["checks"] > 20 * 2
