@@ -40,18 +40,24 @@ class _BareKeys(Frames):
 
     def _bare_moves(self, speller: RawSpeller, classes: KeyAutomaton, targets: Targets, state: int, first: bool) -> Moves:
         """The moves inside a key, which is not empty and begins with no space."""
-        targets = classes.within(state, targets)
         label = classes.labels[state]
         at = bisect.bisect_left(targets, (label,))
         close = targets[at][1] if not first and at < len(targets) and targets[at][0] == label else 0
         row: list[tuple[int, int, int]] = []
-        for low, high, after in classes.row(state):
-            below = self._bare(speller, classes, targets, after) if classes.within(after, targets) else 0
-            if below:
+        for low, high, after in classes.row_to(state, targets):
+            if below := self._bare(speller, classes, targets, after):
                 row += [(a, z, below) for a, z in _bare_within(low, high) if not (first and a == 0x20)]
         return speller.body(tuple(row), close, "shortest")
 
     def _bare(self, speller: RawSpeller, classes: KeyAutomaton, targets: Targets, state: int) -> int:
+        """The control inside a key; 0 where none can be completed."""
+        targets = classes.within(state, targets)
+        if not targets:
+            return 0
+        rest = classes.rest_of(state, targets[0][0])
+        if len(targets) == 1 and rest is not None:
+            return self._controls.chain(speller.encoded(rest) + bytes([speller.quote]), targets[0][1])
+
         def make(control: int) -> None:
             self._controls.moves[control] = self._bare_moves(speller, classes, targets, state, False)
 
@@ -166,7 +172,7 @@ class PythonFrames(CallFrames):
             label = classes.labels[state]
             at = bisect.bisect_left(targets, (label,))
             close = targets[at][1] if at < len(targets) and targets[at][0] == label else 0
-            row = [(a, z, self._quoted(speller, classes, targets, after)) for a, z, after in classes.row(state)]
+            row = [(a, z, self._quoted(speller, classes, targets, after)) for a, z, after in classes.row_to(state, targets)]
             escapes = self._options.word_escapes
             self._controls.moves[control] = speller.body(tuple([piece for piece in row if piece[2]]), close, escapes)
 

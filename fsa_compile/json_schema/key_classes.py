@@ -61,6 +61,10 @@ class KeyAutomaton(NamedTuple):
         """What a state does with every character."""
         return _completed(self.branches[state], len(self.branches) - 1) if self.branches else self.rows[state]
 
+    def row_to(self, state: int, targets: tuple[tuple[int, int], ...]) -> Row:
+        """What a state does with every character, or with those that lead to some (label, anything) pairs, sorted by label."""
+        return self.branches[state] if self.branches and targets[:1] and targets[0][0] != _OTHERS else self.row(state)
+
     def dfa(self) -> TextDfa:
         """The whole automaton."""
         return TextDfa([self.row(state) for state in range(len(self.labels))], self.labels)
