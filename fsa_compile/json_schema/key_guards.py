@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+import operator
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from fsa_compile.arrays.integers import firsts, order_of
 from fsa_compile.artifact.arrays import MAX_KEYS
 from fsa_compile.artifact.guards import NO_GUARD, Guard, Guards, KeySets, composed
 from fsa_compile.json_schema.machine_builder import Controls
@@ -15,17 +18,32 @@ _OTHERS = 1 << MAX_KEYS
 
 
 class KeyGuards:
-    """The guards of a finished pool. `outcomes`: per control, whether anything follows there. `live`: the controls in use."""
+    """The guards of a finished pool.
 
-    def __init__(self, controls: Controls, outcomes: Sequence[int], live: Iterable[int]) -> None:
+    Args:
+      outcomes: per control, whether anything follows there.
+      edges: (control, next one) of own moves to those where something does, ascending.
+      live: the controls in use.
+
+    Attributes:
+      guards: all of them.
+      kind: kinds of the controls of frames with a set.
+      is_run: per control, whether it has one way on, and neither it begins or ends a key, nor a member.
+    """
+
+    def __init__(
+        self, controls: Controls, outcomes: Sequence[int], edges: tuple[np.ndarray, np.ndarray], live: list[int]
+    ) -> None:
         self._controls, self._outcomes = controls, outcomes
         self.guards = Guards()
-        self._next: dict[int, list[int]] = {}
-        live = list(live)
-        self._came = self._find_came([c for c in live if c in controls.firsts])
-        self._coming = self._find_coming([c for c in live if c in controls.kind])
+        targets, begin = self._find_following(*edges)
+        self._targets, self._begin = targets.tolist(), begin.tolist()
         self.kind = self._find_kinds(live)
-        self._count = self._find_counts([c for c in live if c in controls.firsts])
+        self._ahead = self._find_ahead(targets, begin)
+        begun = [c for c in live if c in controls.firsts]
+        self._came = self._find_came(begun)
+        self._coming = self._find_coming([c for c in live if c in controls.kind])
+        self._count = self._find_counts(begun)
 
     def of_call(self, control: int) -> int:
         """Guard of the calls of a control: after a member, only the frame's end is called."""
@@ -54,36 +72,41 @@ class KeyGuards:
 
     def sets(self, entry: np.ndarray, live: Sequence[int]) -> KeySets:
         """The sets of a machine. `entry`: guards of its entries. `live`: its controls, from the first that is not dead."""
-        coming = [0, *(self._coming.get(c, 0) for c in live)]
+        c = self._controls
+
+        def column(known: Mapping[int, int], other: int) -> list[int]:
+            return [other, *map(known.get, live, itertools.repeat(other))]
+
+        coming = column(self._coming, 0)
         return KeySets(
             guards=tuple(self.guards.all),
             entry=entry,
-            kind=np.array([0, *(self.kind.get(c, 0) for c in live)], np.int32),
-            required=(0, *self._controls.required),
-            keys=tuple(keys & ~_OTHERS for keys in coming),
+            kind=np.array(column(self.kind, 0), np.int32),
+            required=(0, *c.required),
+            keys=tuple([keys & ~_OTHERS for keys in coming]),
             open=np.array([keys & _OTHERS > 0 for keys in coming]),
-            first=np.array([False, *(c in self._controls.firsts for c in live)]),
-            after=np.array([False, *(c in self._controls.kind and c not in self._coming for c in live)]),
-            end=np.array([-1, *(self._controls.key_ends.get(c, -1) for c in live)], np.int32),
-            came=np.array([0, *(self._count.get(c, 0) for c in live)], np.int32),
-            new=(0, *(_OTHERS - 1 & ~self._came.get(c, -1) for c in live)),
+            first=np.array([False, *map(c.firsts.__contains__, live)]),
+            after=np.array([False, *(control in c.kind and control not in self._coming for control in live)]),
+            end=np.array(column(c.key_ends, -1), np.int32),
+            came=np.array(column(self._count, 0), np.int32),
+            new=(0, *[_OTHERS - 1 & ~came for came in column(self._came, -1)[1:]]),
         )
 
     def _find_came(self, firsts: list[int]) -> dict[int, int]:
         """The keys that may have come, by control of a frame with a set, from the controls where such frames begin."""
         out = dict.fromkeys(firsts, 0)
         todo = list(firsts)
-        key_ends, has_values = self._controls.key_ends, bool(self._controls.value_ends)
+        ahead, begin, key_ends, has_values = self._ahead, self._begin, self._controls.key_ends, bool(self._controls.value_ends)
         while todo:
             control = todo.pop()
             own = out[control]
-            for target in self._next.get(control) or self._following(control):
+            for target in ahead[begin[control] : begin[control + 1]]:
                 bit = self._read(control, target) if has_values else key_ends.get(target, -1)
                 came, known = own | 1 << bit if bit >= 0 else own, out.get(target)
                 if known is None or came & ~known:
                     out[target] = came if known is None else known | came
                     todo.append(target)
-        return out
+        return self._filled(out, operator.or_)
 
     def _read(self, control: int, target: int) -> int:
         """The bit of the key or element that has been read after a move, -1 for none."""
@@ -103,7 +126,7 @@ class KeyGuards:
                 continue  # the set no longer matters
             required = c.required[self.kind[control] - 1]
             own = out[control]
-            for target in self._next.get(control) or self._following(control):
+            for target in self._ahead[self._begin[control] : self._begin[control + 1]]:
                 bit = self._read(control, target) if has_values else c.key_ends.get(target, -1)
                 known = out.get(target, -1)
                 count = own + (bit >= 0 and not required >> bit & 1)
@@ -112,6 +135,19 @@ class KeyGuards:
                     if count > known:
                         out[target] = count
                         todo.append(target)
+        return self._filled(out, max)
+
+    def _filled(self, out: dict[int, int], both: Callable[[int, int], int]) -> dict[int, int]:
+        """Values by control, of runs too: those of the controls before them."""
+        for control, own in list(out.items()):
+            for target in self._following(control):
+                while self.is_run[target]:
+                    known = out.get(target)
+                    new = own if known is None else both(known, own)
+                    if new == known:
+                        break
+                    out[target] = new
+                    target = self._targets[self._begin[target]]
         return out
 
     def _is_new(self, control: int, bit: int) -> bool:
@@ -154,17 +190,35 @@ class KeyGuards:
                     changed.append(earlier)
         return out
 
+    def _find_following(self, source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(the controls of the same frame that come next, one control's after the other's; where those of each begin)."""
+        c, calls = self._controls, list[int]()
+        for control, called in c.calls.items():
+            for symbol, _ in called:
+                for after in c.symbols[symbol].values():
+                    calls += (control, after) if self._outcomes[after] else ()
+        stays = np.array(c.outcome)[target] == 0
+        more = np.array(calls, np.int64).reshape(-1, 2).T
+        source, target = (np.concatenate(columns) for columns in ((source[stays], more[0]), (target[stays], more[1])))
+        return target[order_of(source)], firsts(source, len(c.outcome))
+
+    def _find_ahead(self, targets: np.ndarray, begin: np.ndarray) -> list[int]:
+        """What comes next, past runs of controls with one way on where no key begins or ends."""
+        c = self._controls
+        is_run = np.zeros(len(c.outcome), bool)
+        is_run[list(self.kind) if not c.value_ends else []] = True
+        is_run[[*c.kind, *c.key_ends]] = False
+        is_run &= np.diff(begin) == 1
+        end = np.arange(len(is_run))
+        end[is_run] = targets[begin[:-1][is_run]]
+        for _ in range(len(end).bit_length()):
+            end = end[end]
+        self.is_run = is_run.tolist()
+        return end[targets].tolist()
+
     def _following(self, control: int) -> list[int]:
         """Controls of the same frame that come next."""
-        c, out = self._controls, self._next.get(control)
-        if out is None:
-            moves = [target for _, _, target in c.moves[control]]
-            some = moves if len(moves) < 2 else set(moves)
-            out = [target for target in some if self._outcomes[target] and not c.outcome[target]]
-            for symbol, _ in c.calls.get(control, ()):
-                out += [target for target in c.symbols[symbol].values() if self._outcomes[target]]
-            self._next[control] = out
-        return out
+        return self._targets[self._begin[control] : self._begin[control + 1]]
 
     def _find_kinds(self, live: list[int]) -> dict[int, int]:
         """Kinds of all controls of frames with a set, but those before their end, where the set no longer matters."""

@@ -9,6 +9,7 @@ import dataclasses
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import chain, islice
 from typing import TypeAlias
 
@@ -137,14 +138,19 @@ class Reach:
         ends, returns = self.outcomes[entry], self._controls.symbols[symbol]
         return any(ends >> outcome & 1 and self.outcomes[target] for outcome, target in returns.items())
 
+    @cached_property
+    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """(control, next one), int64[n] each, ascending: own moves to controls that can reach an outcome."""
+        alive = np.fromiter(map(bool, self.outcomes), bool, len(self.outcomes))
+        target = np.array(self._targets, np.int64)
+        kept = alive[target]
+        return np.arange(len(alive)).repeat(np.diff(self._begin))[kept], target[kept]
+
     def live(self, start: int, symbol: int, *more: int) -> list[int]:
         """The controls that can be reached and can reach an outcome, the first of them `start`; `more` are other entries."""
         c, out = self._controls, self.outcomes
-        alive = np.fromiter(map(bool, out), bool, len(out))
-        target = np.array(self._targets, np.int64)
-        kept = alive[target]
-        source = np.arange(len(out)).repeat(np.diff(self._begin))[kept]
-        targets, begin = target[kept].tolist(), firsts(source, len(out)).tolist()
+        source, target = self.edges
+        targets, begin = target.tolist(), firsts(source, len(out)).tolist()
         called: dict[tuple[int, int], list[int]] = {}
 
         def ends(y: int, entry: int) -> list[int]:
@@ -304,7 +310,7 @@ def byte_machines(
     live = reach.live(start, symbol, *starts[1:])
     number = np.zeros(len(controls.moves), np.int32)
     number[live] = np.arange(1, len(live) + 1)
-    guards = KeyGuards(controls, reach.outcomes, live) if controls.required else None
+    guards = KeyGuards(controls, reach.outcomes, reach.edges, live) if controls.required else None
     moves = MoveTable(controls, reach, live, number, symbol, guards)
     action, byte_class = moves.action()
     ret, end_of = np.zeros((len(live) + 1, len(moves.symbols)), np.int32), np.full(len(live) + 1, NO_END, np.int8)
@@ -427,6 +433,8 @@ class MoveTable:
         begin, out = source.searchsorted(np.arange(len(c.moves))).tolist(), [0] * len(source)
         for control in live:
             if control in guards.kind:
+                if guards.is_run[control] and all(guards.is_run[target] for _, _, target in c.moves[control]):
+                    continue  # within a key
                 for at, (_, _, target) in enumerate(c.moves[control], begin[control]):
                     out[at] = guards.of_move(control, target) if self._number[target] else 0
         return np.array(out, np.int64)
