@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -130,6 +131,18 @@ class KeySets:
     end: np.ndarray
     came: np.ndarray
     new: tuple[int, ...]
+
+    @cached_property
+    def required_next(self) -> list[int]:
+        """Per control, the required keys that may come next; none where the frame begins, since no key has come before."""
+        first = self.first.tolist()
+        return [0 if f else keys & self.required[kind] for keys, kind, f in zip(self.keys, self.kind.tolist(), first)]
+
+    @cached_property
+    def others_next(self) -> np.ndarray:
+        """Per control, whether a key that is not required may come next: bool[S]."""
+        beyond = [keys & ~self.required[kind] > 0 for keys, kind in zip(self.keys, self.kind.tolist())]
+        return self.open | np.array(beyond)
 
     def extended(self, controls: int, entries: int) -> KeySets:
         """With more controls and entries, behind the others, that have no part in it."""

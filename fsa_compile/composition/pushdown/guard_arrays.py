@@ -9,7 +9,6 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.call_sets import PushStrings
 from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guard_costs import SetCosts
-from fsa_compile.composition.pushdown.guarded_groups import required_next
 from fsa_compile.composition.pushdown.guarded_pops import PopClasses
 from fsa_compile.composition.pushdown.nodes import Nodes
 from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets
@@ -103,7 +102,7 @@ class SetLayout:
           control: int64[N'], control of each node, 0 for none.
           distance: int64[N'], where no required key is next.
         """
-        required = required_next(self._sets)
+        required = self._sets.required_next
         both = np.array([o or bool(k & ~r) for o, k, r in zip(self._sets.open, self._sets.keys, required)])
         out, wanted = distance.copy(), np.zeros((len(control), 2), np.int64)
         for i in np.array([mask > 0 for mask in required])[control].nonzero()[0].tolist():

@@ -19,13 +19,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, equal_tuples
+from fsa_compile.arrays.integers import distinct, equal_tuples, numbered
 from fsa_compile.arrays.ranges import segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.guards import Guard
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.counter_classes import Registers
-from fsa_compile.composition.pushdown.guarded_groups import others_next, required_next
 from fsa_compile.composition.pushdown.token_groups import Effects
 from fsa_compile.errors import NoBoundError
 
@@ -120,7 +119,7 @@ class SetCosts:
         assert effects.sets is not None
         self._sets, self._effects, self._of = machine.sets, effects, effects.sets
         self._node, self._control = node, control
-        self._required, self._others = required_next(machine.sets), others_next(machine.sets)
+        self._required, self._others = machine.sets.required_next, machine.sets.others_next
         self._num_places = len(node)
         self._own_kind = machine.sets.kind[control]
         self._number_keys(machine, registers)
@@ -199,14 +198,11 @@ class SetCosts:
 
     def rewards(self) -> np.ndarray:
         """int64[E], weights of the required keys that effects bring."""
-        out = np.zeros(len(self._effects.target), np.int64)
-        brings = np.array([guard.set > 0 for guard in self._of.guards.all])[self._of.guard]
-        memo: dict[tuple[int, int], int] = {}
-        for e in brings.nonzero()[0].tolist():
-            key = int(self._effects.kind[e]), int(self._of.guard[e])
-            if key not in memo:
-                memo[key] = self.of_keys(key[0], self._of.guards.all[key[1]].set)
-            out[e] = memo[key]
+        guards, out = self._of.guards.all, np.zeros(len(self._effects.target), np.int64)
+        brings = np.array([guard.set > 0 for guard in guards])[self._of.guard].nonzero()[0]
+        pairs, which = numbered(self._effects.kind[brings] * len(guards) + self._of.guard[brings])
+        of_pair = [self.of_keys(pair // len(guards), guards[pair % len(guards)].set) for pair in pairs.tolist()]
+        out[brings] = np.array(of_pair, np.int64)[which]
         return out
 
     # cases

@@ -20,18 +20,6 @@ from fsa_compile.composition.pushdown.call_sets import PushStrings
 from fsa_compile.composition.pushdown.token_groups import Groups, GroupSets
 
 
-def required_next(sets: KeySets) -> list[int]:
-    """Per control, the required keys that may come next; none where the frame begins, since no key has come before."""
-    first = sets.first.tolist()
-    return [0 if f else keys & sets.required[kind] for keys, kind, f in zip(sets.keys, sets.kind.tolist(), first)]
-
-
-def others_next(sets: KeySets) -> np.ndarray:
-    """Per control, whether a key that is not required may come next: bool[S]."""
-    beyond = [keys & ~sets.required[kind] > 0 for keys, kind in zip(sets.keys, sets.kind.tolist())]
-    return sets.open | np.array(beyond)
-
-
 def with_sets(machine: ByteMachine, arcs: StackArcs, groups: Groups) -> Groups:
     """The token sets with their guards apart; the registers of frames with sets are 0."""
     if machine.sets is None:
@@ -73,7 +61,7 @@ def _split(
       fresh: bool[G], their set was empty before.
     """
     guards = arcs.guards
-    required, others = required_next(sets), others_next(sets)
+    required, others = sets.required_next, sets.others_next
     wanting = np.array([mask > 0 for mask in required])
     possible, effects = guard != IMPOSSIBLE, groups.effects.at(groups.effect)
     at = (wanting[effects.target] & possible).nonzero()[0]

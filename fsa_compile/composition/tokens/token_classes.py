@@ -146,9 +146,10 @@ def token_classes_of(tables: VocabularyTables, steps: np.ndarray) -> tuple[Token
     Returns:
       The token_classes; int64[S + 1, C], next state by state and class; the token_classes's key among those of the vocabulary.
     """
-    columns: dict[bytes, int] = {bytes(8 * len(steps)): 0}
-    live = np.ascontiguousarray(steps.T)
-    live[:, -1] = 0  # the marker row is the same everywhere
+    same = (steps[:-1, 1:] == steps[:-1, 1:2]).all(1)  # symbol 0 stands for none
+    kept = (~same).nonzero()[0]
+    live = steps[np.append(kept, (same & (steps[:-1, 1] > 0)).nonzero()[0][:1])].T  # one row is enough of those alike in all
+    columns: dict[bytes, int] = {bytes(8 * live.shape[1]): 0}
     class_of = np.array([columns.setdefault(c.tobytes(), len(columns)) for c in live], np.uint8)
     class_steps = np.zeros((len(steps), len(columns)), np.int64)
     class_steps[:, class_of] = steps
