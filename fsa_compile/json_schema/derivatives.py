@@ -316,7 +316,7 @@ class Derivatives:
         cases = {formula: (ANYTHING, UNORDERED)} if formula else {}
         for variable, condition, then, other, repairs in rewrites:
             after: dict[int, tuple[Value, Orders]] = {}
-            breaks, ways = self._values.negated(condition)._replace(orders=UNORDERED), condition.orders
+            breaks: Value | None = None
             for f, (known, behind) in cases.items():
                 if variable not in d.support(f):
                     self._add(after, f, known, behind)
@@ -325,7 +325,9 @@ class Derivatives:
                 if g := f if stays else d.substitute(f, {variable: then}):
                     self._add(after, g, self.pruned(self._values.met(known, condition)), behind)
                 if g := self._repaired(f, variable, then) if repairs else d.substitute(f, {variable: other}):
-                    self._add(after, g, self.pruned(self._values.met(known, breaks)), self._values.in_turn(behind, ways))
+                    breaks = breaks or self._values.negated(condition)._replace(orders=UNORDERED)
+                    ways = self._values.in_turn(behind, condition.orders)
+                    self._add(after, g, self.pruned(self._values.met(known, breaks)), ways)
             if len(after) > _FEW_CASES:
                 after = {f: known for f, known in after.items() if any(self._without_contradictions(known[0]).formulas)}
             cases = after
