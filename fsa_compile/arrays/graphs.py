@@ -169,6 +169,8 @@ def moves(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 _MANY = 50
 """So many nodes are looked at together."""
+_PER_LEVEL = 400
+"""Edges that are made a list of in the time that NumPy takes for a level."""
 
 
 def reached(source: np.ndarray, target: np.ndarray, first: Iterable[int], size: int) -> np.ndarray:
@@ -179,8 +181,8 @@ def reached(source: np.ndarray, target: np.ndarray, first: Iterable[int], size: 
 def followed(after: np.ndarray, begin: np.ndarray, first: Iterable[int]) -> np.ndarray:
     """Which nodes can be reached from the first ones, these included: bool[S].
 
-    Level by level with NumPy while many nodes are new; then a loop over nodes: automata are often chains, whose levels are single
-    nodes.
+    Level by level with NumPy while many nodes are new, and some more; then a loop over nodes: automata are often chains, whose
+    levels are single nodes.
 
     Args:
       after: targets of the edges of all nodes, one node after the other.
@@ -189,7 +191,9 @@ def followed(after: np.ndarray, begin: np.ndarray, first: Iterable[int]) -> np.n
     level = np.fromiter(first, np.int64)
     found = np.zeros(len(begin) - 1, bool)
     found[level] = True
-    while len(level) >= _MANY:
+    few = len(after) // _PER_LEVEL
+    while len(level) >= _MANY or (len(level) and few):
+        few -= len(level) < _MANY
         new = after[indices(begin[level], begin[level + 1])]
         level = distinct(new[~found[new]])
         found[level] = True
