@@ -456,6 +456,7 @@ def _of_subsets(
     byte_class = classes_of((mask for moves_of in build.moves for mask, _ in moves_of), 256 + len(build.specials))
     left = np.full(len(subsets), -1)
     left[kept[list(build.left)]] = list(build.left.values())
+    left[0] = -1  # of what leads nowhere
     return TextAutomaton(
         table=table_of([mask for _, mask, _ in moves], kept[at], kept[there], byte_class, len(subsets)),
         byte_class=byte_class,

@@ -13,6 +13,10 @@ from fsa_compile import PROTOCOLS, ConstraintError, Vocabulary, compile_response
 from fsa_compile import protocols as turns
 from fsa_compile.formats import known_forms
 from fsa_compile.formats.request import FormatError
+from fsa_compile.formats.text_automaton import text_automaton
+from fsa_compile.formats.tree import FreeText, Named, OneOf, Parts, Text, Value
+from fsa_compile.json_schema import schema_machine
+from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.protocols import Calls, CallSyntax, Protocol
 
 UNMARKED = [protocol for protocol in PROTOCOLS.values() if not protocol.is_marked]
@@ -83,6 +87,18 @@ def test_calls_that_answers_may_begin_with_are_refused(calls, tokens, more):
     protocol = Protocol(name="own", calls=calls, tokens=tokens, stops=("<end>",))
     with pytest.raises(FormatError, match=r"the byte '\{' begins the value as well as other text"):
         compile_response(small_vocabulary(protocol, special=True), protocol=protocol, tools=NEAR[:2] + more)
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "ab\x01")], ids=["written out", "by subsets"])
+def test_nothing_is_left_of_a_call_where_none_can_be(names):
+    """The dead state is that of all nodes without one."""
+    machine = schema_machine(True)
+    named = Named(tuple((name, Parts((Text("(("), Value(machine, machine.start, "#")))) for name in names))
+    call = OneOf((FreeText((), "#", tuple(("<", name, "((") for name in names)), Parts((Text("<"), named))))
+    limits = CompileLimits()
+    made = text_automaton(OneOf((Parts((call, OneOf(()))), Text("z"))), limits, Deadline(limits), sketch=True)
+    assert made.left is not None
+    assert made.left.tolist() == [-1] * len(made.table)
 
 
 def test_what_does_not_fit_is_compiled_at_once(monkeypatch):
