@@ -176,6 +176,8 @@ class _Levels:
         self.holds_more = _holds_more(newline, line)
         self.begin_with_newline = self._begin_with_newline() if self.holds_more else set()
         self.exits: dict[tuple[int, At], set[At]] = {}
+        self.silent: dict[tuple[int, At], set[At]] = {}
+        """Of the exits those that are reached without a text, since a line end is missing: there is no frame for these."""
         self.number: dict[tuple[int, At, At] | int, int] = {}
 
     def _deep(self) -> set[int]:
@@ -236,6 +238,8 @@ class _Levels:
                 first = (level, target, newly and ~symbol in self.begin_with_newline)
                 for end in sorted(self.exits.setdefault((~symbol, first), set())):
                     yield (~symbol, first, end), there, end
+                for end in sorted(self.silent.get((~symbol, first), ())):
+                    yield None, there, end
             elif level == target:
                 if symbol != self.newline:
                     yield symbol, there, (level, target, False)
@@ -261,11 +265,12 @@ class _Levels:
         """Per frame and level at its begin the levels at its end: the least fixed point."""
         self.exits[0, (0, 0, False)] = set()
         size = -1
-        while size != (size := len(self.exits) + sum(map(len, self.exits.values()))):
+        while size != (size := len(self.exits) + sum(map(len, (*self.exits.values(), *self.silent.values())))):
             for k, first in list(self.exits):
                 self.deadline.check(_DOING)
-                final = self.network.frames[k].dfa.final
-                self.exits[k, first] |= {at for q, at in self._reached(k, first) if final[q]}
+                final, reached = self.network.frames[k].dfa.final, self._reached(k, first)
+                self.exits[k, first] |= {at for q, at in reached if final[q]}
+                self.silent[k, first] = {at for q, at in _without_a_text(reached, (0, first)) if final[q]}
 
     def _call(self, key: tuple[int, At, At] | int) -> int:
         return ~(self.number.setdefault(key, len(self.number)) + 1)
@@ -301,6 +306,13 @@ class _Levels:
         arcs = [{number[symbol]: target for symbol, target in one.items()} for one in frame.dfa.arcs]
         loop = frame.loop and dataclasses.replace(frame.loop, begins={(q, number[symbol]) for q, symbol in frame.loop.begins})
         return dataclasses.replace(frame, dfa=SymbolDfa(arcs, frame.dfa.final), loop=loop)
+
+
+def _without_a_text(
+    reached: dict[tuple[int, At], list[tuple[int | tuple[int, At, At] | None, tuple[int, At]]]], first: tuple[int, At]
+) -> dict[tuple[int, At], int]:
+    """The states with levels that are reached before anything is read."""
+    return reach([first], lambda state: [there for label, there in reached[state] if label is None])
 
 
 def _holds_more(newline: Automaton, line: int) -> bool:

@@ -29,6 +29,15 @@ def test_calls_do_not_change_the_language(grammar, names):
     assert accepted > 10
 
 
+@pytest.mark.parametrize("block", ["_NL [_INDENT NAME _NL _DEDENT]", "_NL", "_NL | NAME _NL", "_NL _INDENT (NAME block)+ _DEDENT | _NL"])
+def test_a_called_block_may_be_a_last_line_end_that_is_missing(block):
+    grammar = f'start: (NAME block)+\nblock: {block}\nNAME: /a+/\n_NL: /(\\n *)+/\n%declare _INDENT _DEDENT\n%ignore " "\n%indent 2 3\n'
+    plain, called = (machine_of(parse_lark(grammar + line)) for line in ("", "%call block\n"))
+    texts = [b"".join(pieces) for n in range(7) for pieces in itertools.product((b"a", b"\n", b"  "), repeat=n)]
+    assert [text for text in texts if plain.accepts(text) != called.accepts(text)] == []
+    assert plain.accepts(b"a")
+
+
 def test_two_rules_that_begin_alike_are_one_call_or_a_conflict():
     grammar = 'start: (x | "a" ":" ")")*\nx: "a" ":" "("\n'
     machine_of(parse_lark(grammar))
