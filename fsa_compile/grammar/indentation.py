@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -84,29 +85,47 @@ def _ignored(network: Network, newline: int) -> tuple[list[int], list[int]]:
     return [t for t in network.ignore if not first[t] & first[newline]], like
 
 
-def _column_terminals(lexicon: Lexicon, newline: int, indentation: Indentation, grammar: Grammar) -> list[int]:
-    """Numbers of the newline terminals that put the next line at level 0, 1, and so on."""
+def _column_terminals(lexicon: Lexicon, newline: int, indentation: Indentation, grammar: Grammar) -> list[dict[int, bool]]:
+    """The newline terminals that put the next line at level 0, 1, and so on: by number, whether the newline terminal reads all
+    their texts with a further line end, too; else it reads none of them so."""
     base = lexicon.terminals[newline]
-    space, tab, feed, line = (lexicon.class_set(1 << ord(c)) for c in " \t\f\n")
+    space, line = lexicon.class_set(1 << ord(" ")), lexicon.class_set(1 << ord("\n"))
     out = []
     for level in range(indentation.levels + 1):
-        automaton = trimmed(_with_column(base.automaton, space, line, level * indentation.unit))[0]
-        if not any(automaton.final):
-            what = (
-                f"terminal {base.name} does not end with {level * indentation.unit} spaces, which begin a line in {level} blocks"
-            )
+        column = level * indentation.unit
+        parts = [(more, trimmed(_with_column(part, space, line, column))[0]) for more, part in _by_more(base.automaton, line)]
+        parts = [(more, part) for more, part in parts if any(part.final)]
+        if not parts:
+            what = f"terminal {base.name} does not end with {column} spaces, which begin a line in {level} blocks"
             fix = r"Let it read the spaces of the next line: /(\r?\n[\t ]*)+/."
             raise UnsupportedGrammarError(what, text=grammar.text, start=base.start, end=base.end, fix=fix)
-        ends = [
-            End(part, end.guard | space | tab | feed | further, end.look)
-            for end in base.ends or [End(base.automaton, 0)]
-            for further, part in _by_continuation(_with_column(end.automaton, space, line, level * indentation.unit))
-        ]
-        name, key = f"{base.name} before level {level}", ("column", level, base.key)
-        out.append(len(lexicon.terminals))
-        column = Terminal(name, base.priority, False, key, base.start, base.end, automaton, False, ends, begin=base.begin)
-        lexicon.terminals.append(column)
+        numbers = {}
+        for more, part in parts:
+            ends = _column_ends(lexicon, base, column, [other for _, other in parts if other is not part])
+            name, key = f"{base.name} before level {level}", ("column", level, more, base.key)
+            numbers[len(lexicon.terminals)] = more
+            terminal = Terminal(name, base.priority, False, key, base.start, base.end, part, False, ends, begin=base.begin)
+            lexicon.terminals.append(terminal)
+        out.append(numbers)
     return out
+
+
+def _by_more(newline: Automaton, line: int) -> Iterator[tuple[bool, Automaton]]:
+    """The texts of the newline terminal by whether it reads them with a further line end, too."""
+    more = [any(symbols & line and newline.final[there] for symbols, there in arcs) for arcs in newline.arcs]
+    for wanted in (True, False):
+        yield wanted, Automaton(newline.arcs, [final and own == wanted for final, own in zip(newline.final, more)])
+
+
+def _column_ends(lexicon: Lexicon, base: Terminal, column: int, others: list[Automaton]) -> list[End]:
+    """The conditions at the end of a newline terminal that puts the next line at a column; `others`: texts of another one."""
+    space, tab, feed, line = (lexicon.class_set(1 << ord(c)) for c in " \t\f\n")
+    ends = [
+        End(difference(part, others)[0] if others else part, end.guard | space | tab | feed | further, end.look)
+        for end in base.ends or [End(base.automaton, 0)]
+        for further, part in _by_continuation(_with_column(end.automaton, space, line, column))
+    ]
+    return [end for end in ends if not others or any(end.automaton.final)]
 
 
 def _by_continuation(automaton: Automaton) -> Iterator[tuple[int, Automaton]]:
@@ -116,7 +135,7 @@ def _by_continuation(automaton: Automaton) -> Iterator[tuple[int, Automaton]]:
         yield symbols, Automaton(automaton.arcs, [final and further[q] == symbols for q, final in enumerate(automaton.final)])
 
 
-def _last_terminals(lexicon: Lexicon, newline: int, columns: list[int]) -> tuple[list[int], bool]:
+def _last_terminals(lexicon: Lexicon, newline: int, columns: list[dict[int, bool]]) -> tuple[list[int], bool]:
     """Numbers of terminals for a last line that is a newline but for its end, such as a comment, and is none without it.
 
     Also whether the last line may be blank, as it may where a newline must stand at the end of the text (`\\Z`). There are
@@ -127,7 +146,7 @@ def _last_terminals(lexicon: Lexicon, newline: int, columns: list[int]) -> tuple
     last = [one for one in base.ends or [End(base.automaton, 0)] if not one.guard & end]
     last = [one for one in last if not one.look or one.look.before(HOLDS) & end]
     blank = any(not starts & ~one.guard and not one.look for one in last)
-    out, known = list[int](), [lexicon.terminals[t].automaton for t in columns] if blank else [base.automaton]
+    out, known = list[int](), [lexicon.terminals[t].automaton for t in itertools.chain(*columns)] if blank else [base.automaton]
     for one in last:
         arcs, final = one.automaton
         ends = [(blank and final[q]) or any(symbols & line and final[t] for symbols, t in some) for q, some in enumerate(arcs)]
@@ -162,19 +181,18 @@ class _Levels:
     """Frames multiplied with levels."""
 
     def __init__(
-        self, network: Network, columns: list[int], last: list[int], blank: bool, limits: CompileLimits, deadline: Deadline
-    ) -> None:
+        self, network: Network, columns: list[dict[int, bool]], last: list[int], blank: bool, limits: CompileLimits,
+        deadline: Deadline,
+    ) -> None:  # fmt: skip
         assert network.blocks is not None
         self.network, self.columns, self.last = network, columns, last
         looks_back = network.lexicon.terminals[network.blocks[0]].begin >= 0
         # Where nothing stands for the last line's end, nothing would read its condition on the text before it.
-        self.missing: list[int | None] = [*last, *columns[1:] * blank] if looks_back else [None, *last, *columns[1:] * blank]
+        self.missing: list[int | None] = [*([] if looks_back else [None]), *last, *itertools.chain(*columns[1:] * blank)]
         self.limits, self.deadline = limits, deadline
         self.newline, self.indent, self.dedent = network.blocks
         self.deep = self._deep()
-        newline, line = network.lexicon.terminals[self.newline].automaton, network.lexicon.class_set(1 << ord("\n"))
-        self.holds_more = _holds_more(newline, line)
-        self.begin_with_newline = self._begin_with_newline() if self.holds_more else set()
+        self.begin_with_newline = self._begin_with_newline() if any(any(some.values()) for some in columns) else set()
         self.exits: dict[tuple[int, At], set[At]] = {}
         self.silent: dict[tuple[int, At], set[At]] = {}
         """Of the exits those that are reached without a text, since a line end is missing: there is no frame for these."""
@@ -244,8 +262,9 @@ class _Levels:
                 if symbol != self.newline:
                     yield symbol, there, (level, target, False)
                     continue
-                for put, column in enumerate(self.columns[: level + 2]):
-                    yield column, there, (level, put, self.holds_more)
+                for put, some in enumerate(self.columns[: level + 2]):
+                    for column, more in some.items():
+                        yield column, there, (level, put, more)
                 for missing in self.missing:
                     if missing is not None or not newly:
                         yield missing, there, (level, _END, False)
@@ -291,7 +310,8 @@ class _Levels:
                 else:
                     nfa.arcs[states[state]].append((self._labels(label), states[where]))
         dfa = nfa.minimal(states[0, first], end, lambda _: self.deadline.check(_DOING))
-        homes = {**frame.homes, **dict.fromkeys([*self.columns, *self.last], frame.homes.get(self.newline, [frame.rule]))}
+        newlines = [*itertools.chain(*self.columns), *self.last]
+        homes = {**frame.homes, **dict.fromkeys(newlines, frame.homes.get(self.newline, [frame.rule]))}
         return dataclasses.replace(frame, dfa=dfa if k == 0 else without_empty(dfa), homes=homes, block=True)
 
     def _labels(self, label: int | tuple[int, At, At]) -> int:
@@ -313,12 +333,6 @@ def _without_a_text(
 ) -> dict[tuple[int, At], int]:
     """The states with levels that are reached before anything is read."""
     return reach([first], lambda state: [there for label, there in reached[state] if label is None])
-
-
-def _holds_more(newline: Automaton, line: int) -> bool:
-    """Whether with every text of the newline terminal it reads that text and a further line end, too."""
-    ends = [arcs for arcs, final in zip(newline.arcs, newline.final) if final]
-    return all(any(symbols & line and newline.final[there] for symbols, there in arcs) for arcs in ends)
 
 
 def _brackets(

@@ -214,7 +214,13 @@ def one_case(rng: random.Random) -> Counter:
         return Counter(made=1) + found + check_calls(grammar, machine, rng)
 
 
-@pytest.mark.parametrize("newline", [r"(\n *)+", r"( *\n)+ *", r"\n *", r"(\r?\n[\t ]*)+", r"(\n *)+(?!ab)"])
+NEWLINES_READ = [
+    r"(\n *)+", r"( *\n)+ *", r"\n *", r"(\r?\n[\t ]*)+", r"(\n *)+(?!ab)", r"\n+ *", r"\n(\n *)?", r"\n\n? *(?!a)",
+]  # fmt: skip
+"""The last three read a further line end behind some of their texts alone."""
+
+
+@pytest.mark.parametrize("newline", NEWLINES_READ)
 @pytest.mark.parametrize("rules", SIDE_BY_SIDE)
 def test_a_line_end_is_not_missing_behind_one_that_would_hold_it(rules, newline):
     """All texts of some pieces: a newline that reads several line ends is one lexeme with the last one."""
