@@ -38,9 +38,7 @@ def text_automaton(root: tree.Format, limits: CompileLimits, deadline: Deadline,
             masks = None
         else:
             masks = checked_masks(build.moves, build.labels)
-        found = None if masks is None else written_out(made, masks, small)
-        if found is not None and len(found.table) - 1 > limits.max_states:
-            raise LimitError("max_states", limits.max_states, "Writing out the text around the values")
+        found = None if masks is None else written_out(made, masks, small, limits)
         if found is not None:
             return found
     try:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, firsts
+from fsa_compile.errors import LimitError
 from fsa_compile.formats import tree
 from fsa_compile.formats.letter_masks import classes_of
 from fsa_compile.formats.text_labels import END, Answer, TextAutomaton
+from fsa_compile.limits import CompileLimits
 
 LETTER = 1
 """The byte that stands for a name."""
@@ -109,7 +111,7 @@ def _is_same(one: tree.Value, other: tree.Value) -> bool:
     return one.machine is other.machine and one.start == other.start
 
 
-def written_out(made: TextAutomaton, masks: set[int], small: OneName) -> TextAutomaton | None:
+def written_out(made: TextAutomaton, masks: set[int], small: OneName, limits: CompileLimits) -> TextAutomaton | None:
     """The automaton of all names; None where anything else is read beside a name, or goes on as a name might.
 
     Args:
@@ -117,12 +119,21 @@ def written_out(made: TextAutomaton, masks: set[int], small: OneName) -> TextAut
       masks: the letters of its moves, but where the name is read.
     """
     out = _Written(made, masks, small)
-    return out.automaton() if out.fits else None
+    if not out.fits:
+        return None
+    if out.num_states > limits.max_states:
+        raise LimitError("max_states", limits.max_states, "Writing out the text around the values")
+    return out.automaton()
 
 
 class _Written:
     """States of the whole automaton are numbered so: those of the small one; by state where names end, what is read of a name,
-    which is not nothing; by name, states behind it."""
+    which is not nothing; by name, states behind it. Of the small one, those where its name ends and behind it are not come to.
+
+    Attributes:
+      fits: whether the automaton can be made so.
+      num_states: its states, but the dead one.
+    """
 
     def __init__(self, made: TextAutomaton, masks: set[int], small: OneName) -> None:
         self.made, self.names = made, small.names
@@ -145,6 +156,7 @@ class _Written:
         self.ends = distinct(self.to)
         self.behind = self.inner + len(self.ends) * (len(self.prefixes) - 1)
         self.size = self.behind + len(self.names) * len(self.own)
+        self.num_states = self.size - len(self.own) - len(self.ends) - 1
         self._number_schemas(small)
         beside = made.table[self.roots].astype(bool)
         beside[:, name_class] = False

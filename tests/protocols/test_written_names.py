@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from protocols.test_known_parts import NEAR
 from protocols.test_sketches import random_protocol, random_vocabulary
 from protocols.turns import small_vocabulary
 
-from fsa_compile import PROTOCOLS, ConstraintError, compile_response
+from fsa_compile import PROTOCOLS, ConstraintError, LimitError, compile_response
 from fsa_compile import protocols as turns
 from fsa_compile.formats import format_machines, known_forms, text_automaton
 from fsa_compile.formats.tree import FreeText, Joined, Named, OneOf, Parts, Regex, Repeated, Text, Token, Value
@@ -160,3 +161,15 @@ def test_names_of_random_protocols(seed, ways):
     with contextlib.suppress(ConstraintError):  # of what follows the automaton
         compile_response(random_vocabulary(protocol, names, rng), protocol=protocol, tools=tools)
     assert ways or seed % 2
+
+
+def test_states_are_counted_before_memory_is_taken():
+    names = [f"n{number}" for number in range(1000)]
+    root = Named(tuple((name, Parts((Text("-" * 3000), VALUES[0]))) for name in names))
+    limits = CompileLimits(max_states=100_000)
+    tracemalloc.start()
+    with pytest.raises(LimitError, match="max_states"):
+        text_automaton.text_automaton(root, limits, Deadline(limits))
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert taken < 32 << 20
