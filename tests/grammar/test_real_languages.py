@@ -45,7 +45,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "f() = 1\n", "a = b + c\n++d\n", "if (a) b\n++c\n", "a\n++b + c\n", "a\n!b\n", "x = /a/ * 2\n", "x = /a/ ?? b\n", "for (a && b; ;) c\n", "f = (a = b & c) => a\n", ".5\n", "x = a ?.5 + b : c\n", "x = 1..a\n", "x = a\n// b",
         "x = ªº\n", "x = async(1)\n", "async.a = b\n", "(a) => b\n", "(a.b) = c\n", "[super.a] = b\n", "a: while (b) { break a\n(c) }\n", 'export { default }\nfrom "a"\n', "do a(); while (b)\n", "#!/usr/bin/env node\n",
         "for ([].a; ;) b\n", "if (a) if (b) c; else d; else e\n", "a\nin b\n",
-        "(a)++\n", "++(a)\n", "a()++\n", "x = ++a ** b\n", "x = new a`b`\n", "x = a`\\u{`\n", "class A extends null { }\n", "class A extends class { } { }\n", "do { } while (a) b\n",
+        "(a)++\n", "++(a)\n", "a()++\n", "x = ++a ** b\n", "delete 1\n", "delete a()\n", "delete this\n", "x = new a`b`\n", "x = a`\\u{`\n", "class A extends null { }\n", "class A extends class { } { }\n", "do { } while (a) b\n",
         "for (let a = () => { b in c }; ;) d\n", "x = { .5: a }\n", "class A { #a; b() { #a in c } }\n", "class A { #a; b() { return 1 == #a in c } }\n", "export default { }.a\n",
         "export default /a/\n", "export default .5\n", "export default a => b => c\n", "export default a => /b/\n", "import a from 'b' assert { c: 'd' }\n", "x =\u00a0a\n",
     ),
