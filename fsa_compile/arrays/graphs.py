@@ -181,8 +181,8 @@ def reached(source: np.ndarray, target: np.ndarray, first: Iterable[int], size: 
 def followed(after: np.ndarray, begin: np.ndarray, first: Iterable[int]) -> np.ndarray:
     """Which nodes can be reached from the first ones, these included: bool[S].
 
-    Level by level with NumPy while many nodes are new, and some more; then a loop over nodes: automata are often chains, whose
-    levels are single nodes.
+    Levels of many new nodes are followed with NumPy, and so are some smaller ones, as many as cost less than lists of all edges;
+    what is left is followed node by node, since automata are often chains, whose levels are single nodes.
 
     Args:
       after: targets of the edges of all nodes, one node after the other.
