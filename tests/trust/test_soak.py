@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import statistics
 import threading
 
 import pytest
@@ -60,8 +61,8 @@ def test_threads_share_a_memo():
 
 
 def test_nothing_else_stays(exhaustive):
-    """Objects per schema that the collector still finds once everything that is kept on purpose is forgotten; in every one of some
-    rounds, since what ran in the process before may add some once."""
+    """Objects per schema that the collector still finds once everything that is kept on purpose is forgotten; in most of
+    some rounds, since what ran in the process before may add or take some once."""
 
     def compiled(i):
         schema = {"type": "object", "properties": {f"key{i}": {"type": "string", "pattern": f"^x{i}[a-z]*$"}, "n": {"type": "integer", "minimum": i}}}
@@ -80,10 +81,10 @@ def test_nothing_else_stays(exhaustive):
         gc.collect()
         return len(gc.get_objects())
 
-    rounds, count = (2, 1_000) if exhaustive else (4, 25)
+    rounds, count = (2, 1_000) if exhaustive else (6, 25)
     found = []
     for first in range(0, rounds * count, count):
         for i in range(first, first + count):
             compiled(i)
         found.append(objects())
-    assert min(after - before for before, after in itertools.pairwise(found)) < 2 * count, found
+    assert statistics.median(after - before for before, after in itertools.pairwise(found)) < 2 * count, found
