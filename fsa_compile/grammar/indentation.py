@@ -20,7 +20,7 @@ import dataclasses
 import enum
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from fsa_compile.arrays.bit_sets import union
@@ -39,6 +39,12 @@ from fsa_compile.limits import CompileLimits, Deadline
 At: TypeAlias = "tuple[int, int, bool]"
 """Level of the text; the level at which the last newline has put it, `_END` for the end of the text; and whether a newline was
 read last that would hold a further line end as well, so that none can be missing."""
+Copy: TypeAlias = "tuple[int, At, At]"
+"""A frame with the levels at its begin and at its end."""
+State: TypeAlias = "tuple[int, At]"
+"""A state of a frame, with levels."""
+Moves: TypeAlias = "dict[State, list[tuple[int | Copy | None, State]]]"
+"""By state, what may be read there, a symbol, a frame with its levels or nothing; and what follows."""
 _END = -1
 _OPENING, _CLOSING = "([{", ")]}"
 _DOING = "Giving the grammar's blocks levels"
@@ -196,7 +202,7 @@ class _Levels:
         self.exits: dict[tuple[int, At], set[At]] = {}
         self.silent: dict[tuple[int, At], set[At]] = {}
         """Of the exits those that are reached without a text, since a line end is missing: there is no frame for these."""
-        self.number: dict[tuple[int, At, At] | int, int] = {}
+        self.number: dict[Copy | int, int] = {}
 
     def _deep(self) -> set[int]:
         """Frames that hold newlines, or begins or ends of blocks."""
@@ -242,7 +248,7 @@ class _Levels:
             out.append(self._renumbered(key) if isinstance(key, int) else self._copy(key[0], key[1], {key[2]}))
         return out
 
-    def _moves(self, k: int, q: int, at: At) -> Iterator[tuple[int | tuple[int, At, At] | None, int, At]]:
+    def _moves(self, k: int, q: int, at: At) -> Iterator[tuple[int | Copy | None, int, At]]:
         """What may be read from a state of a frame at a level: a symbol, a frame with its levels or nothing; and what follows."""
         level, target, newly = at
         for symbol, there in self.network.frames[k].dfa.arcs[q].items():
@@ -269,9 +275,9 @@ class _Levels:
                     if missing is not None or not newly:
                         yield missing, there, (level, _END, False)
 
-    def _reached(self, k: int, first: At) -> dict[tuple[int, At], list[tuple[int | tuple[int, At, At] | None, tuple[int, At]]]]:
+    def _reached(self, k: int, first: At) -> Moves:
         """States with levels that a copy of a frame reaches, with their moves."""
-        out: dict[tuple[int, At], list[tuple[int | tuple[int, At, At] | None, tuple[int, At]]]] = {}
+        out: Moves = {}
         todo = [(0, first)]
         while todo:
             state = todo.pop()
@@ -291,7 +297,7 @@ class _Levels:
                 self.exits[k, first] |= {at for q, at in reached if final[q]}
                 self.silent[k, first] = {at for q, at in _without_a_text(reached, (0, first)) if final[q]}
 
-    def _call(self, key: tuple[int, At, At] | int) -> int:
+    def _call(self, key: Copy | int) -> int:
         return ~(self.number.setdefault(key, len(self.number)) + 1)
 
     def _copy(self, k: int, first: At, ends: set[At]) -> Frame:
@@ -314,7 +320,7 @@ class _Levels:
         homes = {**frame.homes, **dict.fromkeys(newlines, frame.homes.get(self.newline, [frame.rule]))}
         return dataclasses.replace(frame, dfa=dfa if k == 0 else without_empty(dfa), homes=homes, block=True)
 
-    def _labels(self, label: int | tuple[int, At, At]) -> int:
+    def _labels(self, label: int | Copy) -> int:
         if isinstance(label, tuple):
             return self._call(label)
         return label if label >= 0 else self._call(~label)
@@ -328,9 +334,7 @@ class _Levels:
         return dataclasses.replace(frame, dfa=SymbolDfa(arcs, frame.dfa.final), loop=loop)
 
 
-def _without_a_text(
-    reached: dict[tuple[int, At], list[tuple[int | tuple[int, At, At] | None, tuple[int, At]]]], first: tuple[int, At]
-) -> dict[tuple[int, At], int]:
+def _without_a_text(reached: Moves, first: State) -> Iterable[State]:
     """The states with levels that are reached before anything is read."""
     return reach([first], lambda state: [there for label, there in reached[state] if label is None])
 

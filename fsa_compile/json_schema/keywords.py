@@ -97,7 +97,7 @@ class Keywords:
             if not self._to_close:
                 with contextlib.suppress(TypeError):  # it holds a Decimal: a schema of its own
                     text = json.dumps(said)
-                    key = self._document.base(schema) if 'ef"' in text else "", text  # no name of a reference
+                    key = self._document.base(schema) if 'ef"' in text else "", text  # "$ref" and the like need the base
             found = self._number_of[id(schema)] = self._numbered(key, schema)
         return found
 
