@@ -97,12 +97,16 @@ class Compare:
     far, order of the mantissa); that of the exponent (sign, order of the mantissa, sign of the exponent, significant digits
     read, order of these). The mantissa's order is (digits read, order) beside the bound's own mantissa, with one digit
     before the point, `_ZERO`, or None for any other mantissa.
+
+    Args:
+      bound: a finite decimal.
+      exponents: whether numbers with exponents are read; without them, the mantissa's order is never asked for.
     """
 
     _ZERO = (0, -1)
-    start = (1, False, 0, 0, _ZERO)
 
-    def __init__(self, bound: Fraction) -> None:
+    def __init__(self, bound: Fraction, *, exponents: bool = True) -> None:
+        self.start = (1, False, 0, 0, self._ZERO if exponents else None)
         self._sign = 1 if bound > 0 else -1
         self._whole, self._part = _decimal_digits(bound)
         digits = self._whole + self._part
@@ -284,10 +288,11 @@ class Integer:
 class Written:
     """Whether the number's text is one that an automaton of texts accepts."""
 
-    start, digits = 0, _DIGITS
+    start = 0
 
     def __init__(self, dfa: TextDfa) -> None:
         self._dfa = dfa
+        self.digits = "".join(digit for digit in _DIGITS if _tells_apart(dfa, ord(digit)))
 
     def step(self, state: int, character: str) -> int:
         row = self._dfa.rows[state] if state >= 0 else ()
@@ -295,6 +300,11 @@ class Written:
 
     def holds(self, state: int) -> int:
         return int(state >= 0 and self._dfa.labels[state] > 0)
+
+
+def _tells_apart(dfa: TextDfa, code: int) -> bool:
+    """Whether a state of an automaton may do something else at a character than at the one before."""
+    return any(code in (low, high + 1) for row in dfa.rows for low, high, _ in row)
 
 
 def _spelled(state: str, character: str, universe: Universe) -> str | None:

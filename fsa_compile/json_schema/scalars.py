@@ -16,7 +16,7 @@ from fsa_compile.json_schema.machine_builder import Moves
 from fsa_compile.json_schema.strings import Strings
 
 _LITERALS = ("null", "true", "false")
-_FEW_ATOMS, _MOST_KEPT, _FEW_BOUNDS, _MOST_ATOMS = 4, 1 << 18, 16, 40
+_FEW_ATOMS, _MOST_KEPT, _FEW_BOUNDS, _MOST_ATOMS = 8, 1 << 18, 16, 40
 _MOST_STATES = 50_000
 """Joint states of conditions from which on spellings with exponents are left out."""
 _NUMBERS: SizedMemo[TextDfa] = SizedMemo(_MOST_KEPT, num_moves)
@@ -53,20 +53,23 @@ class Scalars(Strings):
     def _number_dfa(self, formula: int) -> TextDfa:
         d = self._decisions
         atoms = [d.atoms[v] for v in d.support(formula)]
-        if len(atoms) > _FEW_ATOMS or any(isinstance(atom, Spelled) for atom in atoms):
+        if len(atoms) > _FEW_ATOMS:
             return self._make_number_dfa(formula, atoms)
-        key = d.outline(formula), self._options.max_product, self._options.max_modulus, self._options.integers
+        options, limits = self._options, self._limits if any(isinstance(atom, Spelled) for atom in atoms) else None
+        key = d.outline(formula), options.max_product, options.max_modulus, options.integers, limits
         return _NUMBERS.get(key, lambda: self._make_number_dfa(formula, atoms))
 
     def _make_number_dfa(self, formula: int, atoms: list[Any]) -> TextDfa:
         d = self._decisions
         where = self._keywords.origin.get(atoms[-1], "#") if atoms else "#"
-        conditions: dict[Any, numbers.Condition] = {}
+        conditions: dict[Any, Any] = {}
         for atom in atoms:
-            key = _condition_key(atom)
-            if key not in conditions:
-                conditions[key] = self._condition(atom, where)
+            conditions.setdefault(_condition_key(atom), atom)
         order = {key: i for i, key in enumerate(conditions)}
+
+        def made(universe: numbers.Universe, most: int) -> TextDfa:
+            every = [self._condition(atom, where, exponents=universe == "all") for atom in conditions.values()]
+            return numbers.number_dfa(every, universe, label, most, where)
 
         def label(said: tuple[int, ...]) -> int:
             """The outcome; none where it depends on what a condition leaves undecided."""
@@ -83,13 +86,13 @@ class Scalars(Strings):
         def holds(atom: Any, says: int) -> bool:
             return says >= 0 if isinstance(atom, AtLeast) else says == 0 if isinstance(atom, Equals) else says == 1
 
-        every, most = list(conditions.values()), self._options.max_product
+        most = self._options.max_product
         if self._is_whole(formula, atoms):
-            return numbers.number_dfa(every, "digits", label, most, where)
+            return made("digits", most)
         if self._has_exponents(formula, atoms):
             with contextlib.suppress(LimitError):
-                return numbers.number_dfa(every, "all", label, min(_MOST_STATES, most), where)
-        return numbers.number_dfa(every, "plain", label, most, where)
+                return made("all", min(_MOST_STATES, most))
+        return made("plain", most)
 
     def _is_whole(self, formula: int, atoms: list[Any]) -> bool:
         """Whether all numbers of a formula are integers, and these are written plainly: without what makes one an integer, the
@@ -110,14 +113,14 @@ class Scalars(Strings):
         few = len(bounds) <= _FEW_BOUNDS and len(atoms) <= _MOST_ATOMS
         return few and not multiple and not (bounds and needed)
 
-    def _condition(self, atom: Any, where: str) -> numbers.Condition:
+    def _condition(self, atom: Any, where: str, *, exponents: bool) -> numbers.Condition:
         if isinstance(atom, IsInteger):
             return numbers.Integer()
         if isinstance(atom, Spelled):
             return numbers.Written(self.dfa(atom))
         if isinstance(atom, IsMultiple):
             return numbers.MultipleOf(atom.divisor, self._options.max_modulus, where)
-        return numbers.Compare(atom.bound) if atom.bound else numbers.Sign()
+        return numbers.Compare(atom.bound, exponents=exponents) if atom.bound else numbers.Sign()
 
 
 def _number_of(atom: Any) -> Fraction:

@@ -132,10 +132,11 @@ class _Writer:
 
     def _number_body(self, shape: shapes.Number, place: str) -> Expression:
         pattern = spellings.number_pattern(shape)
+        universe: numbers.Universe = "all" if spellings.has_exponent(shape) else "plain"
         conditions: list[numbers.Condition] = []
         for bound in (shape.low, shape.high):
             if bound is not None:
-                conditions.append(numbers.Compare(bound) if bound else numbers.Sign())
+                conditions.append(numbers.Compare(bound, exponents=universe == "all") if bound else numbers.Sign())
         conditions += [numbers.MultipleOf(m, _MAX_MODULUS, place) for m in shape.multiples]
         if not conditions:
             return _pattern(pattern)
@@ -151,7 +152,6 @@ class _Writer:
                 return 0
             return int(all(rest))
 
-        universe: numbers.Universe = "all" if spellings.has_exponent(shape) else "plain"
         dfa = numbers.number_dfa(conditions, universe, label, _MAX_PRODUCT, place)
         return self._automaton(dfa, lambda low, high: _pattern(_class(low, high)), place)
 
