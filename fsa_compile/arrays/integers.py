@@ -119,6 +119,8 @@ def known_numbers(
     at[at == len(seen)] = 0
     out = np.where(seen[at] == values, numbers[at], -1) if len(seen) else np.full(len(values), -1)
     new = (out < 0).nonzero()[0]
+    if not len(new):
+        return out, new, known
     out[new] = np.arange(first, first + len(new))
     seen, numbers = np.concatenate((seen, values[new])), np.concatenate((numbers, out[new]))
     order = seen.argsort(kind="stable")  # which is fast: two pieces, each in order

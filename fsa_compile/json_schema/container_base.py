@@ -315,8 +315,7 @@ class ContainerBase(abc.ABC):
             others = self.key(classes, len(classes.branches) - 1, targets)
             ahead = classes.branches[state]
             if ahead and is_plain(ahead):
-                labels = [label for label, _ in targets]
-                branches = [(c, self.key(classes, t, targets) if classes.reaches(t, labels) else 0) for c, _, t in ahead]
+                branches = [(c, self.key(classes, t, targets)) for c, _, t in ahead]
                 return self._speller.branching(branches, others, close)
         row: list[tuple[int, int, int]] = []
         known: dict[int, int] = {}

@@ -79,12 +79,6 @@ class KeyAutomaton(NamedTuple):
         others = targets[:1] if targets and targets[0][0] == _OTHERS else ()
         return targets if end - begin + len(others) == len(targets) else others + targets[begin:end]
 
-    def reaches(self, state: int, labels: list[int]) -> bool:
-        """Of a trie: whether any of some labels, ascending, can be reached from a state."""
-        first, last = self.span[state]
-        at = bisect.bisect_left(labels, first)
-        return labels[:1] == [_OTHERS] or (at < len(labels) and labels[at] < last)
-
     def rest_of(self, state: int, label: int) -> str | None:
         """What is left of the only key with a label, None when the label may stand for several keys."""
         key = self.classes[label].key

@@ -70,6 +70,8 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
             deadline.check(_DOING)
             which, at = ranges(first[member], first[member + 1])
             found.append((of_set[which] * width + label[at], at))
+            if not len(parts):
+                break
             which, at = ranges(first_part[member], first_part[member + 1])
             deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
             of_set, member = of_set[which], parts[at]
@@ -222,7 +224,8 @@ class PushStrings:
 
 def _hashes(*columns: np.ndarray) -> np.ndarray:
     """uint64, of rows of numbers."""
-    return mixed(np.stack([mixed(column) * np.uint64(2 * i + 1) for i, column in enumerate(columns)]).sum(0))
+    weight = np.arange(1, 2 * len(columns), 2, np.uint64)
+    return mixed((mixed(np.stack(columns)) * weight[:, None]).sum(0))
 
 
 class Strings:
@@ -299,7 +302,7 @@ def called_sets(sets: CallSets, leaves: Leaves, strings: Strings, deadline: Dead
             found.append((sets.above[call], columns[0][at], string, columns[2][at], columns[3][at]))
         of_set, *more = (np.concatenate(column) for column in zip(*found))
         order = order_of(of_set)
-        size[some] = firsts(of_set, sets.size)[some + 1] - firsts(of_set, sets.size)[some]
+        size[some] = np.bincount(of_set, minlength=sets.size)[some]
         first[some] = len(columns[0]) + size[some].cumsum() - size[some]
         columns = tuple(np.concatenate((column, added[order])) for column, added in zip(columns, more))
     calls = (sets.above < nodes).nonzero()[0]

@@ -499,6 +499,8 @@ class Walk:
         if self.registers.counts:
             enough &= items.begun >= self.low[items.control]
         inside = enough.nonzero()[0]
+        if not len(inside):
+            return NO_ITEMS
         begin, end = (column[items.owner[inside] - self.first_run] for column in self.links.of_run.columns)
         if self.apart and (end - begin).sum() > _SEVERAL:
             items = items.at(inside)
