@@ -164,6 +164,7 @@ class Deadline:
             self._end, before = min(self._end, outer._end), outer._before
         else:
             before = resident_bytes()
+            self._look += _LOOK_EVERY
             if outer is not None:
                 _running.set(self)
         self._before: int = before

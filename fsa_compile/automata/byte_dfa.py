@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 1 << 15
 
 
 @named_fields
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ByteDfa:
     """A trimmed deterministic automaton over bytes.
 

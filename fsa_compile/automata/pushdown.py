@@ -51,7 +51,7 @@ class Configuration(NamedTuple):
     kept: tuple[int, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ByteMachine:
     """A trimmed pushdown automaton over bytes and special tokens.
 

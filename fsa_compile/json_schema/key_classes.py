@@ -75,6 +75,9 @@ class KeyAutomaton(NamedTuple):
             reach = self.reach[state]
             return tuple([target for target in targets if target[0] in reach])
         first, last = self.span[state]
+        if len(targets) == 1:  # most often
+            label = targets[0][0]
+            return targets if label == _OTHERS or first <= label < last else ()
         begin, end = bisect.bisect_left(targets, (first,)), bisect.bisect_left(targets, (last,))
         others = targets[:1] if targets and targets[0][0] == _OTHERS else ()
         return targets if end - begin + len(others) == len(targets) else others + targets[begin:end]

@@ -45,7 +45,7 @@ MAX_RUN = 255
 """Longest run stored in one piece; longer ones are split."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class VocabularyTables:
     """Arrays derived from one vocabulary.
 
@@ -130,7 +130,9 @@ class VocabularyTables:
     @cached_property
     def trie_key(self) -> np.ndarray:
         """int64[T - 1], ascending: 256 * parent + byte of node 1, 2, ...: finds a child by binary search."""
-        return np.repeat(np.arange(len(self.trie_count)), self.trie_count) * 256 + self.trie_byte[1:]
+        out = np.arange(0, 256 * len(self.trie_count), 256).repeat(self.trie_count)
+        out += self.trie_byte[1:]
+        return out
 
     @cached_property
     def trie_bytes(self) -> np.ndarray:

@@ -56,7 +56,7 @@ class Children(NamedTuple):
         return np.asarray(stored)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class StackArcs:
     """What every node and run reads, before pushes are put together.
 

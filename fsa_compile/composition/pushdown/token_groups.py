@@ -67,7 +67,7 @@ class EffectTable(NamedTuple):
         return cls(*columns).at(example), number
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Groups:
     """Token sets of nodes with one effect each, sorted by node and effect; the sets of a node are disjoint.
 

@@ -48,7 +48,7 @@ _SHARE_BYTES = 96
 """Memory of one token or set in one origin's share, until the token sets are assembled."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TokenSet:
     """A large token set.
 

@@ -41,7 +41,7 @@ _TOGETHER_STARTS = segment_starts(BYTE_SYMBOL[_TOGETHER])
 _TOGETHER_SYMBOLS = BYTE_SYMBOL[_TOGETHER[_TOGETHER_STARTS]]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TokenClasses:
     """The vocabulary's symbol strings after merging symbols into classes; class 0 is dead and its strings are dropped.
 

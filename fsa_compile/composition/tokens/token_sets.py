@@ -14,7 +14,7 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 TOKEN_BITS = 22
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Parts:
     """Tokens of one owner with one target and count: the smallest sets.
 
