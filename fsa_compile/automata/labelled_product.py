@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from fsa_compile.arrays.graphs import refined_table
-from fsa_compile.arrays.integers import distinct, exampled
+from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, known_numbers
 from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.labelled_dfa import Row, TextDfa, minimized, trimmed
 from fsa_compile.errors import LimitError
@@ -34,8 +34,9 @@ def product(dfas: Sequence[TextDfa], label: Callable[[tuple[int, ...]], int], ma
         other, other_said = _table(dfa, starts)
         pairs, table = _pairs(table, other, max_states, where)
         said = np.column_stack((said[pairs // len(other)], other_said[pairs % len(other)]))
-    every, which = np.unique(said.reshape(len(table), -1), axis=0, return_inverse=True)
-    labels = np.array([label(tuple(row)) for row in every.tolist()], np.int64)[which.ravel()]
+    said = said.reshape(len(table), -1)
+    example, which = equal_tuples(*said.T)
+    labels = np.array([label(tuple(row)) for row in said[example].tolist()], np.int64)[which]
     if len(table) > _SMALL:
         block = refined_table(table, labels, _ROUNDS)
         if block is not None:
@@ -73,16 +74,16 @@ def _pairs(a: np.ndarray, b: np.ndarray, max_states: int, where: str) -> tuple[n
     """int64[N], reachable pairs p * len(b) + q, the initial pair first; int64[N, C], next pair by its index."""
     width = len(b)
     order = [np.zeros(1, np.int64)]
-    known, index = np.zeros(1, np.int64), np.zeros(1, np.int64)  # sorted pairs and their places in the order
+    known = np.zeros(1, np.int64), np.zeros(1, np.int64)  # sorted pairs and their places in the order
     steps = []
     frontier = order[0]
     while len(frontier):
         after = a[frontier // width] * width + b[frontier % width]
         steps.append(after)
         seen = distinct(after.ravel())  # `np.unique` would load NumPy's masked arrays
-        frontier = seen[known[np.minimum(np.searchsorted(known, seen), len(known) - 1)] != seen]
-        count = len(known)
-        if count + len(frontier) > max_states:
+        _, new, known = known_numbers(known, seen, len(known[0]))
+        frontier = seen[new]
+        if len(known[0]) > max_states:
             raise LimitError(
                 "max_product",
                 max_states,
@@ -90,11 +91,8 @@ def _pairs(a: np.ndarray, b: np.ndarray, max_states: int, where: str) -> tuple[n
                 fix="Use fewer patterns on one string, or raise SchemaOptions.max_product.",
             )
         order.append(frontier)
-        at = np.searchsorted(known, frontier)
-        known = np.insert(known, at, frontier)
-        index = np.insert(index, at, np.arange(count, count + len(frontier)))
-    after = np.concatenate(steps)
-    return np.concatenate(order), index[np.searchsorted(known, after)]
+    pairs, index = known
+    return np.concatenate(order), index[pairs.searchsorted(np.concatenate(steps))]
 
 
 def _rows(table: np.ndarray, starts: np.ndarray) -> list[Row]:

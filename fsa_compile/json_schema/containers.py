@@ -21,7 +21,6 @@ from fsa_compile.json_schema.string_spelling import QUOTE
 from fsa_compile.json_schema.unique_items import Differing
 from fsa_compile.json_schema.unordered_objects import AnyOrder
 from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value, widest
-from fsa_compile.limits import check_time
 
 _COMMA, _SPACE, _NEWLINE = b", \n"
 _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b"[]{"
@@ -308,7 +307,6 @@ class Frames(ContainerBase):
         return found
 
     def _find_after_key(self, after: Place, formula: int, key: str | None, of_class: KeyClass) -> int:
-        check_time("Building the byte machine of the schema")
         left = self._left(after)
         formula = self._derivatives.settle(formula, lambda k: k == key or k in left)
         cases = self._derivatives.object_step(formula, key, of_class.holds, left.__contains__)
