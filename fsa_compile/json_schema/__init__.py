@@ -129,7 +129,7 @@ def compile_json_schema(
         more = {"unenforced": left_out, "open_objects": open_places(schema, options)}
         return dataclasses.replace(made, extra=made.extra | {name: places for name, places in more.items() if places})
 
-    what = {"JSON Schema": text, "options": dataclasses.asdict(options)}
+    what = {"JSON Schema": text, "options": dict(vars(options))}
     return request.cached(cache, what, lambda: with_bounds(make))
 
 

@@ -248,6 +248,8 @@ class _Lockstep:
         """All tokens below some trie nodes are lost to their owners."""
         below = self._tables.subtrees
         self._tops.append((owner, node))
+        if not len(node):
+            return
         which, at = ranges(below.begin[node], below.end[node])
         self._lost.append((owner[which], below.token[at]))
 

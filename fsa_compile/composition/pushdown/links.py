@@ -110,7 +110,8 @@ class Links:
     def take(self, run: np.ndarray, begin: np.ndarray, *rest: np.ndarray) -> None:
         """Adds links sorted by run; `begin` says where those of each run of this depth begin."""
         self.parts.append((run, *rest))
-        bounds = np.append(begin, len(run)) + self.callers.size
+        bounds = np.concatenate((begin, [len(run)]))
+        bounds += self.callers.size
         self.of_run.extend(bounds[:-1], bounds[1:])
         self.callers.extend(*rest)
 

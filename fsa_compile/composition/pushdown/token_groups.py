@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered, order_of
+from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered, occupied, order_of
 from fsa_compile.arrays.ranges import blocks, indices, joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
@@ -397,12 +397,14 @@ def _lost(
     out = [(owner[found], token[found], of[at[found]])]
     by_base = order_of(base)
     first = base[by_base].searchsorted(np.arange(len(bases) + 1))
-    for i in (row >= 0).nonzero()[0].tolist():
-        b = int(base_of_place[i])
+    large = (row >= 0).nonzero()[0]
+    begin = segment_starts(base_of_place[large])
+    for some in map(slice, begin.tolist(), [*begin[1:].tolist(), len(large)]):
+        b = int(base_of_place[large[some.start]])
         mine = by_base[first[b] : first[b + 1]]
-        bits = parts.rows[row[i]][token[mine] >> 5] >> (token[mine] & 31).astype(np.uint32)
-        mine = mine[(bits & 1) > 0]
-        out.append((owner[mine], token[mine], np.full(len(mine), place[i])))
+        word, bit = token[mine] >> 5, (token[mine] & 31).astype(np.uint32)
+        which, at = occupied(np.stack([parts.rows[r][word] for r in row[large[some]].tolist()]) >> bit & 1)
+        out.append((owner[mine[at]], token[mine[at]], place[large[some][which]]))
     return tuple(np.concatenate(column) for column in zip(*out))  # type: ignore[return-value]
 
 
