@@ -117,16 +117,19 @@ def compile_json_schema(
     read = options if depths is None and request.is_plain else without_counters(options)
 
     def make(apart: bool) -> CompiledConstraint:
-        def build(kept: Any) -> ByteMachine:
+        def build(kept: Any) -> tuple[ByteMachine, Document]:
             own = dataclasses.replace(read, max_controls=min(read.max_controls, _MOST_APART)) if apart else read
-            return schema_machine(kept, options=own, limits=limits, deadline=request.deadline, outcomes_apart=apart)
+            document = document_of(kept, options)
+            return _machine_of(document, own, limits, request.deadline, apart), document
 
-        machine, left_out = enforceable(schema, options.unenforced, build)
+        (machine, document), left_out = enforceable(schema, options.unenforced, build)
+        if left_out:
+            document = document_of(schema, options)
         if depths is None:
             made = compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
         else:
             made = compile_dfa(truncated(machine, depths, limits, request.deadline), request)
-        more = {"unenforced": left_out, "open_objects": open_places(schema, options)}
+        more = {"unenforced": left_out, "open_objects": open_places(document, options)}
         return dataclasses.replace(made, extra=made.extra | {name: places for name, places in more.items() if places})
 
     what = {"JSON Schema": text, "options": dict(vars(options))}
@@ -157,7 +160,6 @@ def with_bounds(make: Callable[[bool], CompiledConstraint]) -> CompiledConstrain
 
 
 @guarded
-@collected_rarely
 def schema_machine(
     schema: Any,
     *,
@@ -184,9 +186,15 @@ def schema_machine(
     if depths_of(options) is not None:
         what = "a machine with a stack has no bounds on depth"
         raise ConstraintError(what, fix="Use compile_json_schema, or leave max_object_depth and max_array_depth out.")
-    with deep_recursion():
-        document = document_of(read_schema(schema, limits), options)
-    attempts = Attempts(document, options, apart=outcomes_apart)
+    return _machine_of(document_of(read_schema(schema, limits), options), options, limits, deadline, outcomes_apart)
+
+
+@collected_rarely
+def _machine_of(
+    document: Document, options: SchemaOptions, limits: CompileLimits, deadline: Deadline, apart: bool
+) -> ByteMachine:
+    """The byte machine of a document that was read; see `schema_machine`."""
+    attempts = Attempts(document, options, apart=apart)
     with deep_recursion(), flat_enough():
         try:
             while True:

@@ -285,16 +285,16 @@ def open_objects(document: Document) -> list[dict[str, Any]]:
     return _Search(document).found
 
 
-def open_places(schema: Any, options: SchemaOptions) -> list[str]:
+def open_places(document: Document, options: SchemaOptions) -> list[str]:
     """JSON pointers of the objects that stay open; of many the first ones, and then "…"."""
     if not options.additional_properties:
         return []
     with deep_recursion():
-        document = Document(schema, options.draft)
         places = [document.pointer(found) for found in open_objects(document)]
     return places if len(places) <= _MOST_PLACES else [*places[:_MOST_PLACES], "…"]
 
 
+@deep_recursion()
 def document_of(schema: Any, options: SchemaOptions, *, of_defs: bool = False) -> Document:
     """The document of a schema; where its objects are to be closed, with a schema of its own for each use of a Python object.
 
