@@ -119,21 +119,18 @@ def compile_json_schema(
     def make(apart: bool) -> CompiledConstraint:
         def build(kept: Any) -> tuple[ByteMachine, Document]:
             own = dataclasses.replace(read, max_controls=min(read.max_controls, _MOST_APART)) if apart else read
-            document = document_of(kept, options)
-            return _machine_of(document, own, limits, request.deadline, apart), document
+            return _machine_of(document := document_of(kept, options), own, limits, request.deadline, apart), document
 
         (machine, document), left_out = enforceable(schema, options.unenforced, build)
-        if left_out:
-            document = document_of(schema, options)
         if depths is None:
             made = compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
         else:
             made = compile_dfa(truncated(machine, depths, limits, request.deadline), request)
-        more = {"unenforced": left_out, "open_objects": open_places(document, options)}
+        whole = document_of(schema, options) if left_out else document
+        more = {"unenforced": left_out, "open_objects": open_places(whole, options)}
         return dataclasses.replace(made, extra=made.extra | {name: places for name, places in more.items() if places})
 
-    what = {"JSON Schema": text, "options": dict(vars(options))}
-    return request.cached(cache, what, lambda: with_bounds(make))
+    return request.cached(cache, {"JSON Schema": text, "options": dict(vars(options))}, lambda: with_bounds(make))
 
 
 def with_bounds(make: Callable[[bool], CompiledConstraint]) -> CompiledConstraint:

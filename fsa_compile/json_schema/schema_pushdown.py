@@ -10,7 +10,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -156,15 +156,14 @@ class Reach:
         def ends(y: int, entry: int) -> list[int]:
             return [target for outcome, target in c.symbols[y].items() if out[entry] >> outcome & 1 and out[target]]
 
-        def after(control: int) -> list[int]:
-            found = targets[begin[control] : begin[control + 1]]
-            for call in c.calls.get(control, ()):
+        after = [targets[first:end] for first, end in pairwise(begin)]
+        for control, calls in c.calls.items():
+            for call in calls:
                 if call not in called:
                     called[call] = [call[1], *ends(*call)] if self.usable(*call) else []
-                found += called[call]
-            return found
-
-        return list(reach([start, *more, *(control for entry in (start, *more) for control in ends(symbol, entry))], after))
+                after[control] += called[call]
+        ended = [control for entry in (start, *more) for control in ends(symbol, entry)]
+        return list(reach([start, *more, *ended], after.__getitem__))
 
 
 class Aims:
