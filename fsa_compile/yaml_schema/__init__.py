@@ -15,6 +15,7 @@ The schema is read as by `json_schema`, whose conventions on key order, addition
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -107,7 +108,7 @@ def compile_yaml_schema(
         )
         return compile_machine(machine, request, flat_states=FLAT_STATES)
 
-    what = {"YAML of JSON Schema": text, "style": style, "options": dict(vars(options))}
+    what = {"YAML of JSON Schema": text, "style": style, "options": dataclasses.asdict(options)}
     return request.cached(cache, what, lambda: with_bounds(make))
 
 
