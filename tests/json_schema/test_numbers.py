@@ -5,13 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 from fractions import Fraction
 
 import pytest
 
+from fsa_compile.automata.labelled_dfa import from_letters
 from fsa_compile.errors import LimitError
 from fsa_compile.json_schema import SchemaOptions, schema_machine
-from fsa_compile.json_schema.number_conditions import UNDECIDED, Compare, Integer, MultipleOf, Sign, exact, number_dfa
+from fsa_compile.json_schema.number_conditions import UNDECIDED, Compare, Integer, MultipleOf, Sign, Written, exact, number_dfa
+from fsa_compile.limits import CompileLimits, Deadline
+from fsa_compile.patterns.python_syntax import parse
+from fsa_compile.patterns.regex_automaton import build_automaton
 
 WHOLE = ["0", "1", "2", "9", "10", "11", "12", "99", "100", "101", "1000", "65535", "65536"]
 PARTS = ["", ".0", ".5", ".50", ".01", ".010", ".005", ".25", ".99", ".249", ".251"]
@@ -23,6 +28,33 @@ def test_comparison(bound):
     dfa = number_dfa([Compare(exact(bound))], "plain", lambda said: said[0] + 2, 10_000, "#")
     wrong = [text for text in TEXTS if dfa.label(text) - 2 != (Fraction(text) > exact(bound)) - (Fraction(text) < exact(bound))]
     assert wrong == []
+    for universe in ("digits", "plain"):
+        with_mantissa, without = (
+            number_dfa([Compare(exact(bound), exponents=read)], universe, lambda said: said[0] + 2, 10_000, "#")
+            for read in (True, False)
+        )
+        assert without == with_mantissa
+
+
+@pytest.mark.parametrize("pattern", ["-?[0-4]+", "-?[0-9]+[.][1-9]", "[13579]*", "-?(0|[1-9][0-9]*)"])
+def test_spellings(pattern):
+    dfa = from_letters(build_automaton(parse(pattern), CompileLimits(), Deadline(CompileLimits())))
+    found = number_dfa([Written(dfa)], "plain", lambda said: 1 + said[0], 1_000, "#")
+    for text in [*TEXTS, *map(str, range(-300, 300))]:
+        assert found.label(text) == 1 + bool(re.fullmatch(pattern, text)), text
+
+
+def test_kept_automata_are_told_apart_by_what_their_conditions_say():
+    """Bounded integers of two drafts, in both spellings, one after another and again."""
+    wanted = {}
+    for _ in range(2):
+        for draft, integers, high in itertools.product(("4", "2020-12"), ("plain", "all"), (99, 120)):
+            schema = {"type": "integer", "minimum": 7, "maximum": high}
+            machine = schema_machine(schema, options=SchemaOptions(draft=draft, integers=integers))
+            taken = [text for text in ("6", "7", "99", "100", "120", "121", "8.0", "70e-1") if machine.accepts(text.encode())]
+            assert wanted.setdefault((draft, integers, high), taken) == taken
+            assert [text for text in taken if text.isdigit()] == ["7", "99", *["100", "120"][: 2 * (high == 120)]]
+            assert ("8.0" in taken) == (draft != "4" and integers == "all")
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 0.01, 0.5, 2.5, 0.07, 33, 100])
