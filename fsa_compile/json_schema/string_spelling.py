@@ -160,10 +160,7 @@ class Speller:
 
 def is_plain(row: Row) -> bool:
     """Whether a state reads nothing but single characters that are written as one ASCII byte in the shortest spelling."""
-    for low, high, _ in row:
-        if low != high or not 0x20 <= low < 0x7F or low == QUOTE or low == BACKSLASH:
-            return False
-    return True
+    return all(low == high and 0x20 <= low < 0x7F and low != QUOTE and low != BACKSLASH for low, high, _ in row)
 
 
 def _kept(low: int, high: int, target: int) -> list[tuple[int, int, int]]:

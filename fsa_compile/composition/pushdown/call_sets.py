@@ -224,7 +224,7 @@ class PushStrings:
 
 def _hashes(*columns: np.ndarray) -> np.ndarray:
     """uint64, of rows of numbers."""
-    weight = np.arange(1, 2 * len(columns), 2, np.uint64)
+    weight = np.arange(1, 2 * len(columns), 2, dtype=np.uint64)
     return mixed((mixed(np.stack(columns)) * weight[:, None]).sum(0))
 
 
