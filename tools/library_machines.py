@@ -23,7 +23,7 @@ def write(names: Sequence[str]) -> None:
     """Makes the machines of some languages, and writes their files."""
     for name in names:
         grammar = parse_grammar(library.grammar_text(name), **library.options(name))
-        content = packaged_bytes(machine_of(grammar), packaged_key(grammar, 1, {}))
+        content = packaged_bytes(machine_of(grammar), packaged_key(name))
         packaged_path(name).write_bytes(content)
         print(f"{name}: {len(content):,} bytes")
 

@@ -1,7 +1,7 @@
 """Machines of long grammars in files: what of a compilation no vocabulary changes.
 
-* Those of the library's larger languages come with the package, and are read where the grammar is that of the library, word for
-  word. `tools/library_machines.py` writes them; a test makes each of them anew, and compares.
+* Those of the library's larger languages come with the package, and are taken for the library's text, word for word, with its
+  options: that text is not even parsed. `tools/library_machines.py` writes them; a test makes each of them anew, and compares.
 * Others lie on disk beside the tables of vocabularies, so that another vocabulary, or another process, takes the machine from
   there. A file is named by a digest of the grammar, of what else the machine depends on, and of this package's code and Unicode's
   version, so a file that does not fit is never read; one that is damaged is replaced.
@@ -26,8 +26,9 @@ from fsa_compile import library
 from fsa_compile.arrays.pages import small_pages
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.cache import code_digest
+from fsa_compile.compiler.grammars import Syntax
 from fsa_compile.grammar.grammar_checks import check_grammar
-from fsa_compile.grammar.grammar_tree import Grammar
+from fsa_compile.grammar.grammar_tree import Grammar, LexicalMode
 from fsa_compile.inputs.files import open_regular, replacing
 from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary.vocabulary_tables import cache_folder
@@ -49,44 +50,48 @@ def stored_machine(
     stacks: int,
     specials: Mapping[str | int, int],
     limits: CompileLimits,
-    packaged: bool = True,
 ) -> ByteMachine:
-    """The machine of a grammar, from the package, from disk, or made now.
+    """The machine of a grammar, from disk or made now.
 
     Args:
       grammar: as a front end made it.
       make: makes the machine; its exceptions pass through, and nothing is kept of them.
       stacks, specials, limits: as `machine_of` is given them.
-      packaged: whether the package's may be taken.
     """
-    if len(grammar.text) < LONG:
+    folder = cache_folder() if len(grammar.text) >= LONG else None
+    if folder is None:
         return make()
-    found = packaged_machine(grammar, stacks=stacks, specials=specials, limits=limits) if packaged else None
-    folder = cache_folder() if found is None else None
-    if folder is not None:
-        key = _digest(grammar, stacks, list(specials.items()), _bounds(limits), code_digest())
-        path = folder / f"machine-{key[:40]}.npz"
-        found = _load(path, key)
-        if found is None:
-            _save(made := make(), path, key)
-            return made
-        with contextlib.suppress(OSError):
-            path.touch()  # the time of last use, for `_shrink`
+    key = _digest(grammar, stacks, list(specials.items()), _bounds(limits), code_digest())
+    path = folder / f"machine-{key[:40]}.npz"
+    found = _load(path, key)
     if found is None:
-        return make()
+        _save(made := make(), path, key)
+        return made
+    with contextlib.suppress(OSError):
+        path.touch()  # the time of last use, for `_shrink`
     check_grammar(grammar)  # for its warnings
     return found
 
 
 def packaged_machine(
-    grammar: Grammar, *, stacks: int, specials: Mapping[str | int, int], limits: CompileLimits
+    text: str,
+    *,
+    start: str | None = None,
+    syntax: Syntax | None = None,
+    mode: LexicalMode | None = None,
+    stacks: int = 1,
+    limits: CompileLimits,
 ) -> ByteMachine | None:
-    """The machine that comes with the package; None where there is none, or where smaller limits might forbid to make it."""
-    if any(getattr(limits, name) < most for name, most in _bounds(CompileLimits())):
+    """The machine that comes with the package for a grammar that is not parsed yet; None where there is none, or where smaller
+    limits might forbid to make it. The arguments are `compile_grammar`'s."""
+    if len(text) < LONG or any(getattr(limits, name) < most for name, most in _bounds(CompileLimits())):
         return None
+    asked = {"syntax": syntax or "lark", "mode": mode or "longest", "stacks": stacks}
     for path in LIBRARY.glob(f"*{_PACKAGED}"):
-        if library.grammar_text(path.name.removesuffix(_PACKAGED)) == grammar.text:
-            return _load(path, packaged_key(grammar, stacks, specials))
+        name = path.name.removesuffix(_PACKAGED)
+        if library.grammar_text(name) == text:
+            own = {"stacks": 1, **library.options(name)}
+            return _load(path, packaged_key(name)) if start in (None, "start") and asked == own else None
     return None
 
 
@@ -104,9 +109,10 @@ def packaged_bytes(machine: ByteMachine, key: str) -> bytes:
     return lzma.compress(out.getvalue(), preset=9 | lzma.PRESET_EXTREME)
 
 
-def packaged_key(grammar: Grammar, stacks: int, specials: Mapping[str | int, int]) -> str:
-    """What tells the machines of the package apart: not the code, which a test sees to, nor limits that are large enough."""
-    return _digest(grammar, stacks, list(specials.items()))
+def packaged_key(name: str) -> str:
+    """What the file of a language of the library must have been made of: not the code, which a test sees to, nor limits that are
+    large enough."""
+    return _digest(library.grammar_text(name), sorted(library.options(name).items()))
 
 
 def _bounds(limits: CompileLimits) -> list[tuple[str, Any]]:

@@ -13,7 +13,7 @@ from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
 from fsa_compile.compiler.grammars import MAX_STACKS, Syntax, check_grammar_text, parse_grammar, special_ids, special_tokens
 from fsa_compile.compiler.machines import compile_machine
-from fsa_compile.compiler.stored_machines import stored_machine
+from fsa_compile.compiler.stored_machines import packaged_machine, stored_machine
 from fsa_compile.errors import ConstraintError, SchemaError, UnsupportedGrammarError, is_whole
 from fsa_compile.formats.framing import with_values
 from fsa_compile.formats.machine_values import as_value
@@ -89,9 +89,11 @@ def compile_grammar(
     request = Request.of(
         tokenizer, text, canonical=canonical, filters=filters, starts_text=starts_text, max_depth=max_depth, limits=limits
     )
-    grammar = parse_grammar(text, start=start, syntax=syntax, mode=mode, limits=request.limits)
-    specials = special_ids(grammar, request.vocabulary)
-    machine = grammar_machine(grammar, stacks=stacks, specials=specials, request=request)
+    machine = packaged_machine(text, start=start, syntax=syntax, mode=mode, stacks=stacks, limits=request.limits)
+    if machine is None:
+        grammar = parse_grammar(text, start=start, syntax=syntax, mode=mode, limits=request.limits)
+        specials = special_ids(grammar, request.vocabulary)
+        machine = grammar_machine(grammar, stacks=stacks, specials=specials, request=request)
     return compile_machine(machine, request, stacks=stacks)
 
 
@@ -136,7 +138,9 @@ def grammar_machine(
 
 def grammar_format(text: str, start: str | None, pointer: str, limits: CompileLimits, deadline: Deadline) -> Format:
     """The texts of a grammar in Lark's syntax or in GBNF. Raises `GrammarError`: see `compile_grammar`."""
-    machine = grammar_machine(parse_grammar(text, start=start, limits=limits), limits=limits, deadline=deadline)
+    machine = packaged_machine(text, start=start, limits=limits)
+    if machine is None:
+        machine = grammar_machine(parse_grammar(text, start=start, limits=limits), limits=limits, deadline=deadline)
     value = as_value(machine)
     read = Value(value, value.start, pointer)
     return OneOf((NOTHING, read)) if machine.may_end([machine.initial]) else read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import lzma
+import warnings
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from oracles.grammar_checks import grammar_of, library_machine
 
 from fsa_compile import CompileLimits, ConstraintError, Vocabulary, compile_grammar, library
 from fsa_compile.compiler import cache, stored_machines
+from fsa_compile.compiler.grammars import parse_grammar, special_tokens
 from fsa_compile.compiler.stored_machines import packaged_machine
 from fsa_compile.formats import grammar_constraints
-from fsa_compile.grammar.grammar_checks import GrammarWarning
+from fsa_compile.grammar.grammar_checks import GrammarWarning, check_grammar
 from tools.library_machines import LANGUAGES
 
 LETTERS = Vocabulary.from_tokens([*(bytes([b]) for b in range(256)), b"(a", b"))", b""], stop_ids=[258])
@@ -41,8 +43,8 @@ def stored(folder):
     return sorted(folder.glob("machine-*.npz"))
 
 
-def packaged(grammar, *, stacks=1, specials=None, limits=None):
-    return packaged_machine(grammar, stacks=stacks, specials=specials or {}, limits=limits or CompileLimits())
+def packaged(name, more="", **others):
+    return packaged_machine(library.grammar_text(name) + more, **{"limits": CompileLimits(), **library.options(name), **others})
 
 
 def check(constraint):
@@ -135,7 +137,8 @@ def test_those_used_longest_ago_are_deleted(made, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_machines_of_the_package_are_those_that_the_code_makes(name):
-    found, made = packaged(grammar_of(name)), library_machine(name)
+    found, made = packaged(name), library_machine(name)
+    assert not list(special_tokens(grammar_of(name)))  # which depend on the vocabulary
     for field in dataclasses.fields(made):
         one, other = getattr(found, field.name), getattr(made, field.name)
         same = one.dtype == other.dtype and np.array_equal(one, other) if isinstance(other, np.ndarray) else one == other
@@ -156,15 +159,40 @@ def test_a_language_of_the_library_is_not_made(made, tmp_path):
     assert not stored(tmp_path)
 
 
+def test_a_text_of_the_library_is_not_parsed(monkeypatch):
+    """Its options may be left out, where they are what a parser takes by itself."""
+    monkeypatch.setattr(grammar_constraints, "parse_grammar", None)
+    own = compile_grammar(library.grammar_text("sql"), LETTERS, **library.options("sql"))
+    for options in ({}, {"start": "start"}, {"mode": "longest"}, {"syntax": "lark"}):
+        assert (compile_grammar(library.grammar_text("sql"), LETTERS, **options).delta == own.delta).all()
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_a_text_of_the_library_is_parsed_without_options_as_with_them(name):
+    """And warns of nothing, so that nothing is said twice or never."""
+    text = library.grammar_text(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        grammar = parse_grammar(text)
+        check_grammar(grammar)
+    assert grammar == parse_grammar(text, **library.options(name))
+    assert grammar == parse_grammar(text, start="start")
+
+
 def test_whatever_is_not_the_language_of_the_library_has_no_machine_in_the_package():
-    grammar, limits = grammar_of("java"), CompileLimits()
-    assert packaged(grammar) is not None
-    assert packaged(grammar, limits=CompileLimits(max_seconds=1, max_rules=30_000)) is not None
-    assert packaged(grammar, limits=dataclasses.replace(limits, max_rules=limits.max_rules - 1)) is None
-    assert packaged(grammar, stacks=2) is None
-    assert packaged(grammar, specials={"<eot>": 3}) is None
-    for other in ({"text": grammar.text + "\n"}, {"start": "expression"}, {"mode": "characters"}):
-        assert packaged(dataclasses.replace(grammar, **other)) is None
+    limits = CompileLimits()
+    assert packaged("java") is not None
+    assert packaged("java", limits=CompileLimits(max_seconds=1, max_rules=30_000)) is not None
+    assert packaged("java", limits=dataclasses.replace(limits, max_rules=limits.max_rules - 1)) is None
+    for other in ({"stacks": 2}, {"more": "\n"}, {"start": "expression"}, {"start": ""}, {"mode": "characters"}, {"syntax": "gbnf"}):
+        assert packaged("java", **other) is None
+
+
+def test_a_file_of_another_text_is_not_taken(monkeypatch):
+    """As where a grammar was changed, and its file was not made anew."""
+    text = library.grammar_text("sql") + "\n"
+    monkeypatch.setattr(library, "grammar_text", lambda name: text)
+    assert packaged("sql") is None
 
 
 def test_a_file_of_the_package_that_cannot_be_read_is_none(monkeypatch, tmp_path):
@@ -172,4 +200,4 @@ def test_a_file_of_the_package_that_cannot_be_read_is_none(monkeypatch, tmp_path
     monkeypatch.setattr(stored_machines, "LIBRARY", tmp_path)
     for content, fine in ((whole, True), (b"", False), (whole[:-40], False), (lzma.compress(b"PK"), False)):
         stored_machines.packaged_path("sql").write_bytes(content)
-        assert (packaged(grammar_of("sql")) is not None) == fine
+        assert (packaged("sql") is not None) == fine

@@ -59,7 +59,7 @@ def python_reads(text: str) -> bool:
 
 def check(name: str, judge: Judge, tally, cases: int) -> None:
     grammar, spaced = grammar_of(name), library.options(name)["mode"] == "longest"
-    machine = packaged_machine(grammar, stacks=1, specials={}, limits=CompileLimits()) or library_machine(name)
+    machine = packaged_machine(grammar.text, **library.options(name), limits=CompileLimits()) or library_machine(name)
     derivation = Derivation(grammar, random.Random(), TEXTS)
     for rng in tally.cases(cases, least=4_000, name=name):
         derivation.rng = rng

@@ -248,7 +248,7 @@ def grammar_of(name: str) -> Grammar:
 def library_machine(name: str) -> ByteMachine:
     """The machine of a grammar of the library, not that of the package; of a file if this grammar was read by this code before."""
     grammar, limits = grammar_of(name), CompileLimits()
-    return stored_machine(grammar, lambda: machine_of(grammar), stacks=1, specials={}, limits=limits, packaged=False)
+    return stored_machine(grammar, lambda: machine_of(grammar), stacks=1, specials={}, limits=limits)
 
 
 @dataclasses.dataclass
