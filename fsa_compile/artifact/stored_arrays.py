@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import exampled, firsts, order_of
-from fsa_compile.arrays.ranges import blocks, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.integers import exampled, firsts, order_of, sorted_rows
+from fsa_compile.arrays.ranges import blocks, spread
 from fsa_compile.artifact.row_pieces import PIECE, PieceTable, rows_of
 
 LEAST_BYTES = 8 << 20
@@ -264,94 +264,77 @@ def stored_arcs(
 
     Args:
       num_nodes: N.
-      node, effect, which: integers [M], the nodes, the effects and the numbers of token sets.
+      node, effect, which: integers [M], the nodes, the effects and the numbers of token sets; no node has an effect twice.
       sets: what `which` counts into.
       alike: the node that each one has the arcs of; None for itself.
     """
     if (node[1:] < node[:-1]).any():
         order = order_of(node)
         node, effect, which = node[order], effect[order], which[order]
-    most, of_node = int(effect.max(initial=0)) + 1, firsts(node, num_nodes)
-    hashes, effects_of = np.empty(len(node), np.uint64), np.empty(len(node), np.int32)  # of classes, filled as far as there are
-    number, set_of = np.empty(len(node), np.uint16), np.empty(len(node), np.int32)  # of token sets
-    sizes, filled = np.zeros(num_nodes, np.int64), 0
-    for some in blocks(np.diff(of_node), _SETS):
-        here = slice(of_node[some.start], of_node[min(some.stop, num_nodes)])
-        key = (node[here] - some.start) * most + effect[here]
-        order = order_of(key)
-        set_of[here] = which[here][order]
-        key = key[order]
-        begin = segment_starts(key)
-        summed = np.add.reduceat(sets.hash[set_of[here]], begin) if len(begin) else sets.hash[:0]
-        local, own = np.divmod(key[begin], most)
-        # The classes of a node by their hashes, so that nodes with the same classes number them alike.
-        order = _by_node_and_hash(local, summed)
-        size = np.bincount(local, minlength=min(some.stop, num_nodes) - some.start)
-        sizes[some] = size
-        if size.max(initial=0) > 1 << 16:
-            return None
-        place = np.empty(len(begin), np.int64)
-        place[order] = np.arange(len(begin)) - (size.cumsum() - size).repeat(size)
-        number[here] = place.repeat(segment_sizes(begin, len(key)))
-        filled += len(begin)
-        hashes[filled - len(begin) : filled], effects_of[filled - len(begin) : filled] = summed[order], own[order]
-    return _lists((of_node, set_of, number), (sizes, hashes[:filled], effects_of[:filled]), sets, alike)
-
-
-def _lists(
-    own: tuple[np.ndarray, ...], classes: tuple[np.ndarray, ...], sets: TokenSets, alike: np.ndarray | None
-) -> dict[str, Any] | None:
-    """The arrays of arcs from (where those of each node begin, token set, number of its class) of all token sets, by node, and
-    (how many classes each node has, their hashes, their effects)."""
-    (of_node, which, number), (size, hashes, effect) = own, classes
-    first = np.append(0, size.cumsum())
-    same_lists, same_effects = _alike(first, hashes), _alike(first, effect)
+    hashes, example, kind_of = exampled(sets.hash)
+    first = firsts(node, num_nodes)
+    size = np.diff(first)
+    if size.max(initial=0) > 1 << 16:
+        return None
+    kind, own = np.empty(len(node), np.int32), np.empty(len(node), np.int32)
+    for some in blocks(size, _SETS):
+        here = slice(first[some.start], first[min(some.stop, num_nodes)])
+        # The sets of a node by their hashes, so that nodes with the same ones number them alike.
+        _, kind[here], own[here] = sorted_rows(node[here] - np.int64(some.start), kind_of[which[here]], effect[here])
+    same_lists, same_effects = _alike(first, kind, mixed(hashes)), _alike(first, own)
     if same_lists is None or same_effects is None:
         return None
     (lists, list_of), (effects, effect_of) = same_lists, same_effects
-    list_number, at = spread(of_node[lists], of_node[lists + 1] - of_node[lists])
-    pieces = [np.zeros(0, np.int64)]
-    for begin in range(0, len(at), _LISTED):
-        some = at[begin : begin + _LISTED]
-        of, token = sets.tokens(which[some].astype(np.int64))
-        pieces.append((list_number[begin : begin + _LISTED] << 38 | number[some])[of] | token.astype(np.int64) << 16)
-    key = np.concatenate(pieces)
-    key.sort()
-    length = np.bincount(key >> 38, minlength=len(lists))
+    length, token, classes = _listed((first[lists], size[lists]), kind, example, sets)
     listed = first[effects], size[effects]
     first_effect = np.cumsum(listed[1]) - listed[1]
     if alike is not None:
         list_of, effect_of = list_of[alike], effect_of[alike]
-    tokens = StoredTokens(_int32(list=list_of, offset=np.append(0, length.cumsum()), token=key >> 16 & (1 << 22) - 1))
-    rest = {"class": (key & 0xFFFF).astype(np.uint16)}
-    rest |= _int32(first=first_effect[effect_of], effect=effect[spread(*listed)[1]])
+    tokens = StoredTokens(_int32(list=list_of, offset=np.append(0, length.cumsum()), token=token))
+    rest = {"class": classes} | _int32(first=first_effect[effect_of], effect=own[spread(*listed)[1]])
     return {"arc_offset": tokens.arc_offset, "arc_token": tokens, "arc_effect": StoredEffects(rest, tokens)}
 
 
-def _by_node_and_hash(node: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-    """The order that sorts by node, then by hash; `node` ascends."""
-    bits = max(1, int(node.max(initial=0)).bit_length())
-    key = node.astype(np.uint64) << np.uint64(64 - bits) | hashes >> np.uint64(bits)
-    order = order_of(key)  # several times as fast as by two keys
-    key = key[order]
-    return order if (key[1:] > key[:-1]).all() else np.lexsort((hashes, node))
+def _listed(
+    lists: tuple[np.ndarray, np.ndarray], kind: np.ndarray, example: np.ndarray, sets: TokenSets
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(the number of tokens of each list, the tokens of all lists, the class of each token in its list).
+
+    Args:
+      lists: where each one begins in `kind`, and how many token sets it has.
+      kind, example: of token sets, and a set of each kind.
+    """
+    number, at = spread(*lists)
+    place = at - lists[0][number]
+    pieces = [np.zeros(0, np.int64)]
+    for begin in range(0, len(at), _LISTED):
+        some = slice(begin, begin + _LISTED)
+        of, token = sets.tokens(example[kind[at[some]]])
+        pieces.append((number[some] << 38 | place[some])[of] | token.astype(np.int64) << 16)
+    key = np.concatenate(pieces)
+    key.sort()
+    return np.bincount(key >> 38, minlength=len(lists[0])), key >> 16 & (1 << 22) - 1, (key & 0xFFFF).astype(np.uint16)
 
 
 def _int32(**arrays: np.ndarray) -> dict[str, np.ndarray]:
     return {name: array.astype(np.int32) for name, array in arrays.items()}
 
 
-def _alike(first: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """(an example of every kind of node; the kind of every node): nodes of one kind have the same values, hashes in order or
-    numbers, at `first[n]:first[n + 1]`. None where two kinds have one hash."""
+def _alike(
+    first: np.ndarray, values: np.ndarray, hashes: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """(an example of every kind of node; the kind of every node): nodes of one kind have the same values, numbers, at
+    `first[n]:first[n + 1]`; where they are in order, `hashes` has one for each number. None where two kinds have one hash."""
     total, size = np.zeros(len(first) - 1, np.uint64), np.diff(first)
     for some in blocks(size, _SETS):
         here, begin = values[first[some.start] : first[some.stop]], first[some] - first[some.start]
-        if values.dtype != np.uint64:
-            here = here.astype(np.int64) << 16 | (np.arange(len(here)) - begin.repeat(size[some]))
+        if hashes is None:
+            each = mixed(here.astype(np.int64) << 16 | (np.arange(len(here)) - begin.repeat(size[some])))
+        else:
+            each = hashes[here]
         full = size[some].nonzero()[0]
         if len(full):
-            total[some.start + full] = np.add.reduceat(mixed(here), begin[full])
+            total[some.start + full] = np.add.reduceat(each, begin[full])
     _, example, kind = exampled(total)
     of = example[kind]
     others = (of != np.arange(len(of))).nonzero()[0]

@@ -21,6 +21,7 @@ import numpy as np
 import fsa_compile
 import models
 from fsa_compile.arrays.hashing import mixed
+from fsa_compile.arrays.ranges import ranges
 from fsa_compile.artifact.stored_arrays import StoredArray, StoredChildren, StoredRows, TokenSets, stored_arcs
 
 TOKENS = [
@@ -150,11 +151,21 @@ def in_parts(c: fsa_compile.CompiledConstraint) -> fsa_compile.CompiledConstrain
     """A deterministic constraint with the arrays in parts that large ones have."""
     token = np.asarray(c.arc_token)
     node = np.repeat(np.arange(c.num_nodes), np.diff(c.arc_offset))
-    sets = TokenSets(mixed(token), lambda i: (np.arange(len(i)), token[i]))
+    effect = np.asarray(c.arc_effect, np.int64)
+    pairs, which = np.unique(np.stack((node, effect)), axis=1, return_inverse=True)
+    order, hashes = which.ravel().argsort(kind="stable"), np.zeros(pairs.shape[1], np.uint64)
+    np.add.at(hashes, which.ravel(), mixed(token))
+    begin = np.append(0, np.bincount(which.ravel(), minlength=len(hashes)).cumsum())
+
+    def tokens(i: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        place, at = ranges(begin[i], begin[i + 1])
+        return place, token[order[at]]
+
+    sets = TokenSets(hashes, tokens)
     rows = StoredRows.of(np.asarray(c.rows).__getitem__, c.rows.shape)
     assert rows is not None
     changes: dict[str, StoredArray] = {"rows": rows}
-    made = stored_arcs(c.num_nodes, node, np.asarray(c.arc_effect, np.int64), np.arange(len(token)), sets, None)
+    made = stored_arcs(c.num_nodes, *pairs, np.arange(len(hashes)), sets, None)
     if len(token) and made is not None:
         changes |= {name: made[name] for name in ("arc_token", "arc_effect")}
     if c.delta.any():

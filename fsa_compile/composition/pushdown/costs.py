@@ -65,9 +65,10 @@ class Costs(NamedTuple):
     Attributes:
       distance, need: int64[S], by control; `distance` without what is missing up to a lower bound.
       symbol_cost, symbol_need: int64[P], likewise.
-      group_cost, group_need: int64[G], the token included; without what is missing in the node's own frame.
+      effect_cost, effect_need: int64[E], of the distinct effects of token sets, the token included; without what is missing in
+        the node's own frame.
       rests: tokens for missing iterations, by kind of frame.
-      effect: int64[G], numbers of the distinct effects of token sets; those of one effect have one cost and one need.
+      effect: int64[G], the effect of each token set.
       sets: weights of missing keys, and what they change; None where no frame has a set.
     """
 
@@ -75,15 +76,30 @@ class Costs(NamedTuple):
     need: np.ndarray
     symbol_cost: np.ndarray
     symbol_need: np.ndarray
-    group_cost: np.ndarray
-    group_need: np.ndarray
+    effect_cost: np.ndarray
+    effect_need: np.ndarray
     rests: Rests
     effect: np.ndarray
     sets: SetCosts | None = None
 
+    @property
+    def group_cost(self) -> np.ndarray:
+        """int64[G], of each token set."""
+        return self.effect_cost[self.effect]
+
+    @property
+    def group_need(self) -> np.ndarray:
+        """int64[G], of each token set."""
+        return self.effect_need[self.effect]
+
+    @property
+    def stuck(self) -> bool:
+        """Whether some token set leads to no end."""
+        return bool((self.effect_cost >= _FAR).any() and (self.group_cost >= _FAR).any())
+
     def at_most(self, bound: int) -> Costs:
         """The same with no value above the bound."""
-        names = ("distance", "need", "symbol_cost", "symbol_need", "group_cost", "group_need")
+        names = ("distance", "need", "symbol_cost", "symbol_need", "effect_cost", "effect_need")
         values = {name: getattr(self, name) for name in names}
         least = {name: np.minimum(some, bound) for name, some in values.items() if some.max(initial=0) > bound}
         return self._replace(rests=self.rests.at_most(bound), **least)
@@ -98,7 +114,7 @@ def costs_of(machine: ByteMachine, arcs: StackArcs, groups: Groups, deadline: De
     """
     bounds = _Bounds(machine, arcs, groups, deadline)
     found, standing = bounds.found(), None
-    if (found.group_cost >= _FAR).any() and bounds.can_be_narrowed:
+    if found.stuck and bounds.can_be_narrowed:
         standing = bounds.standing(machine, groups)
         other = _Bounds(machine, arcs, groups, deadline, standing).found()
         found = other if other.distance[machine.start] < _FAR else found
@@ -237,8 +253,7 @@ class _Bounds:
         rests = self._rests(known)
         of_group = self.effects.of_group
         of_control = need[:s] if self.sets is None else self.sets.of_nodes(need)
-        cost, most = token_cost[of_group], token_need[of_group]
-        return Costs(distance[:s], of_control, symbol_cost, symbol_need, cost, most, rests, of_group, self.sets)
+        return Costs(distance[:s], of_control, symbol_cost, symbol_need, token_cost, token_need, rests, of_group, self.sets)
 
     def _find_needs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Needs of places, symbols and effects."""

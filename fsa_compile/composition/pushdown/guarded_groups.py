@@ -82,7 +82,7 @@ def _split(
     index = index[order]
     guarded = np.concatenate((guard[rest], half[row, 0]))[order]
     wants = np.concatenate((np.zeros(len(rest), bool), half[row, 1] > 0))[order]
-    names = ("node", "effect", "hash", "size", "leaf", "reduced")
+    names = ("node", "effect", "leaf")
     return dataclasses.replace(
         groups,
         **{name: getattr(groups, name)[index] for name in names},

@@ -49,7 +49,7 @@ class Nodes:
         self._size = size
         of_row = np.concatenate((np.repeat(np.arange(len(size)), size), arcs.pops.node))
         delta_row = np.concatenate((arcs.delta_row, arcs.pops.row))
-        useful = costs.group_cost < UNREACHABLE
+        useful = (costs.effect_cost < UNREACHABLE)[costs.effect]
         alive = self._alive(machine, arcs, groups, costs, useful, of_row, delta_row)
         delta = arcs.delta.among(alive[arcs.delta.node])
         keep = alive if complete else alive & _reached(machine, groups, useful, delta, of_row, delta_row, len(alive))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,6 @@ class _Layout:
         self.increments = Increments(pool.tables)
         self.n, self.alike = len(nodes.kind), np.arange(len(nodes.kind))
         self.sets = self._sets()
-        self.hash, self.size = self._summed(groups.hash), self._summed(groups.size)
         self.out = ArtifactBuilder(self.n)
         self._number_pushes()
 
@@ -132,16 +132,18 @@ class _Layout:
             group = nodes.groups
             node = nodes.number[_chosen(groups.node, group)]
             one = np.broadcast_to(np.int64(1), len(group))
-            sets = SetRanges(node, group, one, *(_chosen(column, group) for column in (costs.group_cost, costs.group_need)))
+            sets = SetRanges(node, group, one)
         elif registers.low.any():
-            sets = SetRanges(*map(np.concatenate, zip(self._ranges(), self._missing_some())))
+            whole = self._ranges()
+            whole = whole._replace(cost=costs.group_cost[whole.group])
+            sets = SetRanges(*map(np.concatenate, zip(whole, self._missing_some())))
         else:
             sets = self._ranges()
         if self.key_sets is not None:
             sets = sets._replace(node=self._with_twins(sets.node, sets.group))
         if self.key_sets is not None or registers.low.any():
             order = order_of(sets.node)
-            sets = SetRanges(*(column[order] for column in sets))
+            sets = SetRanges(*(None if column is None else column[order] for column in sets))
         return sets
 
     def _ranges(self) -> SetRanges:
@@ -173,7 +175,7 @@ class _Layout:
         count = key.searchsorted(which * width + room[node], side="right") - begin[which]
         some = (count > 0).nonzero()[0]
         group = group[which[some]]
-        return SetRanges(node[some], group, count[some], costs.group_cost[group], costs.group_need[group])
+        return SetRanges(node[some], group, count[some])
 
     def _repeated(self, room: np.ndarray, closing: np.ndarray, width: int) -> np.ndarray:
         """bool[N'], classes near an upper bound that the same token sets fit in as in the class before: no token begins just as
@@ -202,16 +204,32 @@ class _Layout:
         cost = np.minimum(costs.group_cost[group] + rest, UNREACHABLE)
         fits = ((after <= registers.high[kind]) & (cost < UNREACHABLE)).nonzero()[0]
         group = group[fits]
-        return SetRanges(node[fits], group, np.ones_like(fits), cost[fits], costs.group_need[group])
+        return SetRanges(node[fits], group, np.ones_like(fits), cost[fits])
 
     def _of_sets(self, values: np.ndarray) -> np.ndarray:
         """Values of the first token set of every range."""
         return _chosen(values, self.sets.group) if self.sets.single else values[self.sets.group]
 
+    def _sizes(self, some: np.ndarray) -> np.ndarray:
+        """How many tokens some ranges of token sets have."""
+        groups = self.groups
+        return groups.leaf_size[groups.leaf[self.sets.group[some]]] if self.sets.single else self._summed_sizes[some]
+
+    def _hashes(self, some: np.ndarray) -> np.ndarray:
+        """The hashes of some ranges of token sets."""
+        groups = self.groups
+        return groups.leaf_hash[groups.leaf[self.sets.group[some]]] if self.sets.single else self._summed_hashes[some]
+
+    @cached_property
+    def _summed_sizes(self) -> np.ndarray:
+        return self._summed(self.groups.size)
+
+    @cached_property
+    def _summed_hashes(self) -> np.ndarray:
+        return self._summed(self.groups.hash)
+
     def _summed(self, values: np.ndarray) -> np.ndarray:
         """Sums over the token sets of every range."""
-        if self.sets.single:
-            return self._of_sets(values)
         upto = np.zeros(len(values) + 1, values.dtype)
         values.cumsum(out=upto[1:])
         return upto[self.sets.group + self.sets.length] - upto[self.sets.group]
@@ -368,8 +386,11 @@ class _Layout:
     def _wide(self) -> tuple[np.ndarray, np.ndarray]:
         """(whether each token set belongs to a wide group, where groups of one node, target and push string begin)."""
         sets, groups = self.sets, self.groups
+        if sets.single:  # each has an effect of its own
+            leaf = self._of_sets(groups.leaf)
+            return (groups.leaf_size > NARROW)[leaf], np.arange(len(leaf))
         effect = self._of_sets(groups.effect)
-        columns = sets.node, effect if sets.single else groups.goal[effect]  # where nothing counts, each has its own
+        columns = sets.node, groups.goal[effect]
         new = np.ones(len(sets.node), bool)
         new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
         narrow = np.zeros(len(new), bool)
@@ -380,16 +401,17 @@ class _Layout:
         begin = new.nonzero()[0]
         if not len(begin):
             return np.zeros(0, bool), begin
-        total = np.add.reduceat(self.size, begin)
+        total = np.add.reduceat(self._summed_sizes, begin)
         return (total > NARROW).repeat(segment_sizes(begin, len(new))) & ~narrow, begin
 
     def _groups(self, wide: np.ndarray, begin: np.ndarray) -> None:
         sets, groups = self.sets, self.groups
-        end = np.append(begin[1:], len(wide))
         chosen = wide[begin].nonzero()[0]
-        lo, hi = begin[chosen], end[chosen]
+        lo, hi = begin[chosen], np.append(begin, len(wide))[chosen + 1]
         first = sets.group[lo]
-        hashes = np.add.reduceat(self.hash, begin)[chosen] if len(begin) else self.hash
+        hashes = self._hashes(lo) if sets.single else self._summed_hashes
+        if not sets.single and len(begin):
+            hashes = np.add.reduceat(hashes, begin)[chosen]
         unions = Unions(groups, self.tables)
         row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
         goal, push, *changes = groups.effects.at(groups.effect[first])
@@ -422,7 +444,7 @@ class _Layout:
         def content(new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             which, group = ranges(begin[new], end[new])
             of, token = groups.tokens_of(group)
-            if groups.reduced[group].any():
+            if groups.leaf_reduced[groups.leaf[group]].any():
                 order = order_of(of)
                 of, token = of[order], token[order]
             return which[of], token, values[group[of]]
@@ -436,6 +458,7 @@ class _Layout:
         of, group = sets.groups(narrow)
         node = sets.node[narrow] if sets.single else sets.node[narrow][of]
         if self.registers.low.any():  # what is missing to a lower bound is a matter of the class
+            assert sets.cost is not None
             effects, effect = self._effects(group, sets.cost[narrow][of])
         else:
             kind = self.costs.effect[group]
@@ -443,18 +466,19 @@ class _Layout:
             example[kind] = group
             used = (example >= 0).nonzero()[0]
             number = np.zeros(len(example), np.int32)
-            effects, number[used] = self._effects(example[used], self.costs.group_cost[example[used]])
+            effects, number[used] = self._effects(example[used], self.costs.effect_cost[used])
             effect = number[kind]
             del kind
         simple = self.machine.deterministic and self.key_sets is None
-        if simple and groups.size[group].sum() * 8 >= LEAST_BYTES:
-            made = stored_arcs(self.n, node, effect, group, TokenSets(groups.hash, groups.tokens_of), alike)
+        leaf = groups.leaf[group]
+        if simple and groups.leaf_size[leaf].sum() * 8 >= LEAST_BYTES:
+            made = stored_arcs(self.n, node, effect, leaf, TokenSets(groups.leaf_hash, groups.tokens_of_leaves), alike)
             if made is not None and is_smaller(made["arc_token"]):
                 self.out.arcs_in_lists(made, effects)
                 return
         listed, which = self._once(group)
-        size, (number, token) = groups.size[listed], groups.tokens_of(listed)
-        if groups.reduced[listed].any():
+        size, (number, token) = groups.leaf_size[groups.leaf[listed]], groups.tokens_of(listed)
+        if groups.leaf_reduced[groups.leaf[listed]].any():
             token = token[order_of(number)]
         begin = size.cumsum() - size
         if listed is not group:
@@ -465,7 +489,7 @@ class _Layout:
     def _effects(self, group: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`arc_effects` of some token sets of the given costs."""
         target, push, add, final = self.groups.effects.at(self.groups.effect[group])
-        target, need = self.nodes.number[target], self.costs.group_need[group]
+        target, need = self.nodes.number[target], self.costs.effect_need[self.costs.effect[group]]
         return arc_effects(target, self.push[push], add, final, cost, need, *self._set_effects(group))
 
     def _narrow_once(self, narrow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -512,14 +536,15 @@ class _Layout:
     def _members(self, chosen: np.ndarray) -> Members:
         """What the grid of levels consists of: the chosen token sets, made disjoint if need be."""
         sets, groups = self.sets, self.groups
-        node, need = sets.node[chosen], sets.need[chosen]
-        cost = self._coarse(node, sets.cost[chosen], need)
+        node, effect = sets.node[chosen], self.costs.effect[sets.group[chosen]]
+        need = self.costs.effect_need[effect]
+        cost = self._coarse(node, self.costs.effect_cost[effect] if sets.cost is None else sets.cost[chosen], need)
 
         def add_to(rows: np.ndarray, which: np.ndarray, member: np.ndarray) -> None:
             self._add_to(rows, which, chosen[member])
 
         if self.machine.deterministic:
-            return Members(node, cost, need, self.hash[chosen], self.size[chosen], add_to)
+            return Members(node, cost, need, self._hashes(chosen), self._sizes(chosen), add_to)
         of, group = sets.groups(chosen)
         which, token = groups.tokens_of(group)
         which = of[which]
@@ -527,7 +552,7 @@ class _Layout:
 
     def _add_to(self, rows: np.ndarray, which: np.ndarray, index: np.ndarray) -> None:
         """Adds the tokens of ranges of token sets to bit rows, as `Members.add_to`; many of them have rows of their own."""
-        left = ~self.pool.add_stored(rows, which, self.hash[index])
+        left = ~self.pool.add_stored(rows, which, self._hashes(index))
         of, group = self.sets.groups(index[left])
         self.groups.add_to(rows, which[left][of], group, self.tables)
 

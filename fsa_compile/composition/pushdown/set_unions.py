@@ -24,14 +24,13 @@ class SetRanges(NamedTuple):
       node: int64[M], class of a node: its number in the artifact.
       group: int64[M], first of the range, into the groups.
       length: int64[M], how many they are.
-      cost, need: int64[M].
+      cost: int64[M]; None where it is that of the first of the range.
     """
 
     node: np.ndarray
     group: np.ndarray
     length: np.ndarray
-    cost: np.ndarray
-    need: np.ndarray
+    cost: np.ndarray | None = None
 
     @property
     def single(self) -> bool:
@@ -164,7 +163,8 @@ def overlapping(
 
 
 def once_each(members: Members, num_nodes: int) -> tuple[Members, np.ndarray]:
-    """The members of one of every few nodes that have the same ones, and int64[N], which one stands for each node."""
+    """The members of one of every few nodes that have the same tokens within the same limits, and int64[N], which one stands for
+    each node."""
     begin = segment_starts(members.node)
     alike = np.arange(num_nodes)
     if not len(begin):

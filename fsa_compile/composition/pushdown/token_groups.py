@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered, occupied, order_of
+from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered, occupied, order_of, sorted_rows
 from fsa_compile.arrays.ranges import blocks, indices, joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
@@ -74,13 +74,12 @@ class Groups:
     Attributes:
       node: int64[G].
       effect: int64[G], into `effects`, of which some may be no set's.
-      hash: uint64[G].
-      size: int64[G], number of tokens.
       leaf: int64[G], which parts a group consists of; many groups have the same ones.
       part_offset: int64[L + 1]; leaf i has the parts `part[part_offset[i]:part_offset[i + 1]]`.
       part: int64[*].
       parts: what they are.
-      reduced: bool[G], whether some parts are taken away from those before them; others may follow.
+      leaf_hash, leaf_size: uint64[L], int64[L], of the tokens of each leaf, and their number.
+      leaf_reduced: bool[L], whether some parts are taken away from those before them; others may follow.
       strings: push strings, bottom first, of (symbol, register of the frame it suspends); string 0 is empty. The register of
         a string's first frame is that of the node's, which is not known here: 0.
       sets: what they ask of and do to sets of keys; None where no frame has one.
@@ -90,13 +89,13 @@ class Groups:
     node: np.ndarray
     effect: np.ndarray
     effects: EffectTable
-    hash: np.ndarray
-    size: np.ndarray
     leaf: np.ndarray
     part_offset: np.ndarray
     part: np.ndarray
     parts: Parts
-    reduced: np.ndarray
+    leaf_hash: np.ndarray
+    leaf_size: np.ndarray
+    leaf_reduced: np.ndarray
     strings: PushStrings
     sets: GroupSets | None = None
     nested: tuple[CallSets, Leaves] | None = None
@@ -116,21 +115,35 @@ class Groups:
         return new.cumsum()
 
     @cached_property
-    def _some_reduced(self) -> bool:
-        return bool(self.reduced.any())
+    def hash(self) -> np.ndarray:
+        """uint64[G]."""
+        return self.leaf_hash[self.leaf]
+
+    @cached_property
+    def size(self) -> np.ndarray:
+        """int64[G], number of tokens."""
+        return self.leaf_size[self.leaf]
+
+    @cached_property
+    def some_reduced(self) -> bool:
+        """Whether any leaf is reduced."""
+        return bool(self.leaf_reduced.any())
 
     def tokens_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(index into `group`, token) of every token of some groups that have no bit rows, in no order."""
-        reduced = self.reduced[group]
+        """`tokens_of_leaves` of some groups."""
+        return self.tokens_of_leaves(self.leaf[group])
+
+    def tokens_of_leaves(self, leaf: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(index into `leaf`, token) of every token of some leaves that have no bit rows, in no order."""
+        reduced = self.leaf_reduced[leaf]
         if not reduced.any():
-            return self._listed(group)
+            return self._listed(leaf)
         less, other = reduced.nonzero()[0], (~reduced).nonzero()[0]
-        which, token = self._listed(group[other])
-        less_which, less_token = self._listed(group[less])
+        which, token = self._listed(leaf[other])
+        less_which, less_token = self._listed(leaf[less])
         return np.concatenate((other[which], less[less_which])), np.concatenate((token, less_token))
 
-    def _listed(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        leaf = self.leaf[group]
+    def _listed(self, leaf: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         which, at = ranges(self.part_offset[leaf], self.part_offset[leaf + 1])
         part = self.part[at]
         size = self.parts.size[part]
@@ -147,9 +160,8 @@ class Groups:
 
     def row_of(self, group: np.ndarray, tables: VocabularyTables) -> np.ndarray:
         """Bit row of the tokens of some groups."""
-        reduced = self.reduced[group]
-        if not self._some_reduced or not reduced.any():
-            leaf = self.leaf[group]
+        leaf = self.leaf[group]
+        if not self.some_reduced or not (reduced := self.leaf_reduced[leaf]).any():
             return self._union(_taken(self.part, self.part_offset[leaf], self.part_offset[leaf + 1]), tables)
         rows = [self._less(int(g), tables) for g in group[reduced]]
         if not reduced.all():
@@ -158,7 +170,7 @@ class Groups:
 
     def add_to(self, rows: np.ndarray, which: np.ndarray, group: np.ndarray, tables: VocabularyTables) -> None:
         """Adds the tokens of some groups to bit rows uint32[n, W], those of group i to row `which[i]`."""
-        if self._some_reduced and (reduced := self.reduced[group]).any():
+        if self.some_reduced and (reduced := self.leaf_reduced[self.leaf[group]]).any():
             for row, g in zip(which[reduced].tolist(), group[reduced].tolist()):
                 rows[row] |= self._less(g, tables)
             which, group = which[~reduced], group[~reduced]
@@ -181,7 +193,7 @@ class Groups:
             part = part[row < 0]
         if len(part) or not rows:
             begin, size = self.parts.begin[part], self.parts.size[part]
-            rows.append(tables.pack(_taken(self.parts.token, begin, begin + (np.abs(size) if self._some_reduced else size))))
+            rows.append(tables.pack(_taken(self.parts.token, begin, begin + (np.abs(size) if self.some_reduced else size))))
         return rows[0] if len(rows) == 1 else np.bitwise_or.reduce(rows)
 
     def _less(self, group: int, tables: VocabularyTables) -> np.ndarray:
@@ -266,8 +278,8 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
         hashes, sizes = (np.add.reduceat(column[part], offset[:-1]) for column in (parts.hash, parts.size))
         reduced = np.minimum.reduceat(parts.size[part], offset[:-1]) < 0
     nested = None if ways.counts else (ways.sets, ways.leaves)
-    hashes, sizes, reduced = hashes[leaf], sizes[leaf], reduced[leaf]
-    return Groups(node, effect, ways.effects, hashes, sizes, leaf, offset, part, parts, reduced, ways.strings, nested=nested)
+    of_leaves = offset, part, parts, hashes, sizes, reduced
+    return Groups(node, effect, ways.effects, leaf, *of_leaves, ways.strings, nested=nested)
 
 
 def _put_together(pieces: Iterator[_Rows], most: int, deadline: Deadline) -> _Rows:
@@ -314,9 +326,8 @@ def _with_derived(rows: _Rows, more: _Rows | None, is_derived: np.ndarray, nodes
 
 
 def _by_effect(rows: _Rows) -> _Rows:
-    """The rows by node, then by effect; no two rows of a node have the same."""
-    order = _sorted(rows[:2])[0]
-    return _Rows(*(column[order] for column in rows))
+    """The rows by node, then by effect; no two rows of a node have the same. The given columns are overwritten."""
+    return _Rows(*sorted_rows(*rows))
 
 
 def _of_derived(
