@@ -132,7 +132,7 @@ _ROOM = 1 << 62
 
 def equal_tuples(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(where each distinct tuple of numbers occurs first; the number of each tuple), int64. Columns hold no negative numbers."""
-    key = columns[0]
+    key = columns[0].astype(np.int64, copy=False)
     for column in columns[1:]:
         width = int(column.max(initial=0)) + 1
         if width == 1:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of, ranked
-from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import blocks, indices, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import MOST_COUNT, NO_TEMPERATURE, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import check_lengths
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -23,7 +23,7 @@ from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guard_arrays import SetLayout
 from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
-from fsa_compile.composition.pushdown.set_unions import LevelRows, Members, SetRanges, Unions, once_each, overlapping
+from fsa_compile.composition.pushdown.set_unions import LevelRows, Members, SetRanges, Unions, alike_nodes, once_each, overlapping
 from fsa_compile.composition.pushdown.spelling import bytes_not_alone, check_bounds_of_some
 from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
 from fsa_compile.composition.regular.regular_artifact import unspellable
@@ -36,6 +36,8 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "assembling the artifact"
+_BLOCK = 1 << 16
+"""Token sets that are looked at together."""
 _SEVERAL_CLASSES = 32
 """A control with more classes of registers than this below its upper bound tells only its cheapest tokens from the others there:
 every further level would be a row for each class."""
@@ -103,6 +105,12 @@ def _chosen(values: np.ndarray, some: np.ndarray) -> np.ndarray:
     return values if len(some) == len(values) else values[some]
 
 
+def _sums(values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The sum of each range, none of them empty."""
+    which, at = ranges(begin, end)
+    return np.add.reduceat(values[at], segment_starts(which)) if len(which) else values[:0]
+
+
 class _Layout:
     """The artifact's arrays."""
 
@@ -130,7 +138,8 @@ class _Layout:
         nodes, groups, costs, registers = self.nodes, self.groups, self.costs, self.registers
         if not registers.counts:
             group = nodes.groups
-            node = nodes.number[_chosen(groups.node, group)]
+            number = nodes.number if self.key_sets is not None else nodes.number.astype(np.int32)
+            node = number[_chosen(groups.node, group)]
             one = np.broadcast_to(np.int64(1), len(group))
             sets = SetRanges(node, group, one)
         elif registers.low.any():
@@ -267,8 +276,8 @@ class _Layout:
 
     def constraint(self, source: str, extra: dict[str, Any], stacks: int, arcs: StackArcs) -> CompiledConstraint:
         """The artifact; `arcs` are those of the walk."""
-        wide, begin = self._wide()
-        self._groups(wide, begin)
+        wide, low, high = self._wide()
+        self._groups(low, high)
         self._arcs((~wide).nonzero()[0])
         self._levels()
         arrays = self._node_arrays() | self._symbol_arrays()
@@ -383,12 +392,14 @@ class _Layout:
             "push_register": self.strings.register,
         }
 
-    def _wide(self) -> tuple[np.ndarray, np.ndarray]:
-        """(whether each token set belongs to a wide group, where groups of one node, target and push string begin)."""
+    def _wide(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(whether each token set belongs to a wide group, of one node, target and push string; where wide groups begin; where
+        they end)."""
         sets, groups = self.sets, self.groups
         if sets.single:  # each has an effect of its own
-            leaf = self._of_sets(groups.leaf)
-            return (groups.leaf_size > NARROW)[leaf], np.arange(len(leaf))
+            wide = (groups.leaf_size > NARROW)[self._of_sets(groups.leaf)]
+            low = wide.nonzero()[0]
+            return wide, low, low + 1
         effect = self._of_sets(groups.effect)
         columns = sets.node, groups.goal[effect]
         new = np.ones(len(sets.node), bool)
@@ -400,23 +411,23 @@ class _Layout:
             narrow = (sets.node >= len(self.nodes.kind)) | (held > 0)
         begin = new.nonzero()[0]
         if not len(begin):
-            return np.zeros(0, bool), begin
+            return narrow, begin, begin
         total = np.add.reduceat(self._summed_sizes, begin)
-        return (total > NARROW).repeat(segment_sizes(begin, len(new))) & ~narrow, begin
-
-    def _groups(self, wide: np.ndarray, begin: np.ndarray) -> None:
-        sets, groups = self.sets, self.groups
+        wide = (total > NARROW).repeat(segment_sizes(begin, len(new))) & ~narrow
         chosen = wide[begin].nonzero()[0]
-        lo, hi = begin[chosen], np.append(begin, len(wide))[chosen + 1]
+        return wide, begin[chosen], np.append(begin, len(wide))[chosen + 1]
+
+    def _groups(self, lo: np.ndarray, hi: np.ndarray) -> None:
+        """Takes the wide groups; `lo` and `hi`: where they begin and end among the token sets."""
+        sets, groups = self.sets, self.groups
         first = sets.group[lo]
-        hashes = self._hashes(lo) if sets.single else self._summed_hashes
-        if not sets.single and len(begin):
-            hashes = np.add.reduceat(hashes, begin)[chosen]
+        hashes = self._hashes(lo) if sets.single else _sums(self._summed_hashes, lo, hi)
         unions = Unions(groups, self.tables)
         row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
         goal, push, *changes = groups.effects.at(groups.effect[first])
         add, final = self._varying(first) if self.registers.counts else changes
-        self.out.groups(sets.node[lo], row, self.nodes.number[goal], self.push[push], add, final, alike=self.alike)
+        node = sets.node[lo].astype(np.int64, copy=False)
+        self.out.groups(node, row, self.nodes.number[goal], self.push[push], add, final, alike=self.alike)
 
     def _varying(self, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the token sets that go with the given ones by node, target and push string add to the register, and what they set
@@ -455,8 +466,11 @@ class _Layout:
     def _arcs(self, narrow: np.ndarray) -> None:
         sets, groups = self.sets, self.groups
         narrow, alike = self._narrow_once(narrow)
-        of, group = sets.groups(narrow)
-        node = sets.node[narrow] if sets.single else sets.node[narrow][of]
+        if sets.single:
+            node, group = sets.node[narrow], sets.group[narrow]
+        else:
+            of, group = sets.groups(narrow)
+            node = sets.node[narrow][of]
         if self.registers.low.any():  # what is missing to a lower bound is a matter of the class
             assert sets.cost is not None
             effects, effect = self._effects(group, sets.cost[narrow][of])
@@ -484,7 +498,7 @@ class _Layout:
         if listed is not group:
             begin, size = begin[which], size[which]
             token = token[spread(begin, size)[1]]
-        self.out.arcs(node, effect, token, size, effects=effects, alike=alike)
+        self.out.arcs(node.astype(np.int64, copy=False), effect, token, size, effects=effects, alike=alike)
 
     def _effects(self, group: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`arc_effects` of some token sets of the given costs."""
@@ -525,7 +539,10 @@ class _Layout:
         sets = self.sets
         has_rows = self.out.masked()
         has_rows[len(self.nodes.kind) :] = False
-        members, alike = once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
+        if self.machine.deterministic and sets.single:
+            members, alike = self._members_once(has_rows)
+        else:
+            members, alike = once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
         grid = Grid(members.node, members.cost, members.need, members.hash, members.size)
         cell = grid.fitting(self.tables.num_words * 4)
         made = LevelRows(grid, cell, members, self.pool)
@@ -533,10 +550,28 @@ class _Layout:
         self.deadline.check(_DOING)
         self.out.levels(grid.node[cell], grid.cost[cell], rows, grid.need[cell], alike=alike[self.alike])
 
+    def _members_once(self, has_rows: np.ndarray) -> tuple[Members, np.ndarray]:
+        """What `once_each` makes of disjoint token sets whose limits are those of their effects: a few at a time, so that nodes
+        that are left out take no memory."""
+        sets, groups, costs = self.sets, self.groups, self.costs
+        first = firsts(sets.node, self.n)
+        size = np.diff(first)
+        node = (has_rows & (size > 0)).nonzero()[0]
+        limits = mixed((costs.effect_cost << 32) + costs.effect_need)
+        signature = np.empty(len(node), np.uint64)
+        for some in blocks(size[node], _BLOCK):
+            at = indices(first[node[some]], first[node[some] + 1])
+            group = sets.group[at]
+            each = mixed((groups.leaf_hash[groups.leaf[group]] ^ limits[costs.effect[group]]).view(np.int64))
+            signature[some] = np.add.reduceat(each, size[node[some]].cumsum() - size[node[some]])
+        kept, alike = alike_nodes(node, signature, self.n)
+        chosen = indices(first[kept], first[kept + 1])
+        return self._members(chosen), alike
+
     def _members(self, chosen: np.ndarray) -> Members:
         """What the grid of levels consists of: the chosen token sets, made disjoint if need be."""
         sets, groups = self.sets, self.groups
-        node, effect = sets.node[chosen], self.costs.effect[sets.group[chosen]]
+        node, effect = sets.node[chosen].astype(np.int64, copy=False), self.costs.effect[sets.group[chosen]]
         need = self.costs.effect_need[effect]
         cost = self._coarse(node, self.costs.effect_cost[effect] if sets.cost is None else sets.cost[chosen], need)
 

@@ -21,7 +21,7 @@ class SetRanges(NamedTuple):
     to registers, and in each class the first few of them fit.
 
     Attributes:
-      node: int64[M], class of a node: its number in the artifact.
+      node: integers [M], class of a node: its number in the artifact; of 32 bits where nothing is counted.
       group: int64[M], first of the range, into the groups.
       length: int64[M], how many they are.
       cost: int64[M]; None where it is that of the first of the range.
@@ -166,13 +166,19 @@ def once_each(members: Members, num_nodes: int) -> tuple[Members, np.ndarray]:
     """The members of one of every few nodes that have the same tokens within the same limits, and int64[N], which one stands for
     each node."""
     begin = segment_starts(members.node)
-    alike = np.arange(num_nodes)
     if not len(begin):
-        return members, alike
+        return members, np.arange(num_nodes)
     limits = mixed((members.cost << 32) + members.need)
     signature = np.add.reduceat(mixed((members.hash ^ limits).view(np.int64)), begin)
-    _, example, which = exampled(signature)
-    alike[members.node[begin]] = members.node[begin[example]][which]
+    _, alike = alike_nodes(members.node[begin], signature, num_nodes)
     chosen = (alike[members.node] == members.node).nonzero()[0]
     node, cost, need, hashes, size = (column[chosen] for column in members[:5])
     return Members(node, cost, need, hashes, size, lambda rows, which, i: members.add_to(rows, which, chosen[i])), alike
+
+
+def alike_nodes(node: np.ndarray, signature: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """(one of every few nodes that have the same signature, ascending; int64[N], which one stands for each node)."""
+    alike = np.arange(num_nodes)
+    _, example, which = exampled(signature)
+    alike[node] = node[example][which]
+    return np.sort(node[example]), alike

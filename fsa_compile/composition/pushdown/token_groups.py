@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "putting token sets together"
 _PART_BYTES = 96
-_BLOCK = 1 << 18
+_BLOCK = 1 << 17
 """Parts of token sets that are put together at once."""
+_MOST_BITS = 63
 
 
 class GroupSets(NamedTuple):
@@ -72,9 +73,9 @@ class Groups:
     """Token sets of nodes with one effect each, sorted by node and effect; the sets of a node are disjoint.
 
     Attributes:
-      node: int64[G].
-      effect: int64[G], into `effects`, of which some may be no set's.
-      leaf: int64[G], which parts a group consists of; many groups have the same ones.
+      node: integers [G], of 32 bits where nothing is counted, as the next two.
+      effect: integers [G], into `effects`, of which some may be no set's.
+      leaf: integers [G], which parts a group consists of; many groups have the same ones.
       part_offset: int64[L + 1]; leaf i has the parts `part[part_offset[i]:part_offset[i + 1]]`.
       part: int64[*].
       parts: what they are.
@@ -270,9 +271,9 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
             more, parts, (offset, part) = _of_derived(arcs.derived, ways, parts, tables)
         most = int(ways.size.sum()) + (0 if more is None else len(more.leaf))
         every = blocks(ways.size, _BLOCK)
-        found = (_by_effect(_with_derived(ways.rows(some), more, is_derived, some)) for some in every)
+        found = (ways.by_effect(some, _within(more, some), is_derived) for some in every)
     deadline.check_bytes(most * _PART_BYTES, _DOING)
-    node, effect, leaf = _put_together(found, most, deadline)
+    node, effect, leaf = _put_together(found, most, np.int64 if ways.counts else np.int32, deadline)
     hashes, sizes, reduced = parts.hash[:0], parts.size[:0], is_derived[:0]
     if len(part):
         hashes, sizes = (np.add.reduceat(column[part], offset[:-1]) for column in (parts.hash, parts.size))
@@ -282,12 +283,12 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     return Groups(node, effect, ways.effects, leaf, *of_leaves, ways.strings, nested=nested)
 
 
-def _put_together(pieces: Iterator[_Rows], most: int, deadline: Deadline) -> _Rows:
-    """Columns int64 of pieces, one after another, of at most so many entries in all: memory that stays unused costs nothing."""
-    out, size = [np.empty(0, np.int64)] * 3, 0
+def _put_together(pieces: Iterator[_Rows], most: int, dtype: type[np.signedinteger[Any]], deadline: Deadline) -> _Rows:
+    """Columns of pieces, one after another, of at most so many entries in all: memory that stays unused costs nothing."""
+    out, size = [np.empty(0, dtype)] * 3, 0
     for piece in pieces:
         deadline.check(_DOING)
-        out = out if size else [np.empty(most, np.int64) for _ in piece]
+        out = out if size else [np.empty(most, dtype) for _ in piece]
         for column, values in zip(out, piece):
             column[size : size + len(values)] = values
         size += len(piece[0])
@@ -317,16 +318,15 @@ def _in_parts(rows: _Rows, offset: np.ndarray, part: np.ndarray) -> _Rows:
     return _Rows(*(column[which] for column in rows))._replace(leaf=part[at])
 
 
-def _with_derived(rows: _Rows, more: _Rows | None, is_derived: np.ndarray, nodes: slice) -> _Rows:
-    """The rows of some nodes, those of derived controls from what was found of these."""
-    if more is None or not len(at := ((more.node >= nodes.start) & (more.node < nodes.stop)).nonzero()[0]):
-        return rows
-    own = (~is_derived[rows.node]).nonzero()[0]
-    return _joined_rows(_Rows(*(column[at] for column in more)), _Rows(*(column[own] for column in rows)))
+def _within(rows: _Rows | None, nodes: slice) -> _Rows | None:
+    """The rows of some nodes, if there are any."""
+    if rows is None or not len(at := ((rows.node >= nodes.start) & (rows.node < nodes.stop)).nonzero()[0]):
+        return None
+    return _Rows(*(column[at] for column in rows))
 
 
 def _by_effect(rows: _Rows) -> _Rows:
-    """The rows by node, then by effect; no two rows of a node have the same. The given columns are overwritten."""
+    """The rows by node, then by effect; no two rows of a node have the same. The nodes given are overwritten."""
     return _Rows(*sorted_rows(*rows))
 
 
@@ -487,13 +487,39 @@ class _Ways:
         # The token sets of nodes themselves, and behind them those of all distinct calls, however many nodes make these.
         own = self._own[-1]
         call, target, string, register, leaf = called.of(np.arange(len(called.below)))
-        self._first, self._leaf = own + self._called.cumsum() - self._called, np.concatenate((np.arange(own), leaf))
+        self._first, leaf = own + self._called.cumsum() - self._called, np.concatenate((np.arange(own), leaf))
         target, none = np.concatenate((leaves.target[:own], target)), np.zeros(own, np.int64)
         add = np.concatenate((leaves.register[:own], called.under[call]))
-        self.effects, self._effect = EffectTable.of(target, *map(np.append, (none, add, none), (string, add[:0], register)))
+        self.effects, effect = EffectTable.of(target, *map(np.append, (none, add, none), (string, add[:0], register)))
+        # An effect and a leaf are one number, so that one array is read at random, and a sort carries both.
+        self._room = len(self.leaves.offset).bit_length()
+        self._wide, self._code = len(self.effects.target).bit_length(), effect << self._room | leaf
+
+    def by_effect(self, nodes: slice, derived: _Rows | None, is_derived: np.ndarray) -> _Rows:
+        """The token sets of some nodes by node, then by effect; those of derived controls from what was found of these."""
+        size, wide = nodes.stop - nodes.start, self._wide + self._room
+        if derived is not None or size.bit_length() + wide > _MOST_BITS:
+            rows = self.rows(nodes)
+            if derived is not None:
+                own = (~is_derived[rows.node]).nonzero()[0]
+                rows = _joined_rows(derived, _Rows(*(column[own] for column in rows)))
+            return _by_effect(rows)
+        key, code = self._found(nodes)
+        key -= nodes.start
+        key <<= wide
+        key |= code
+        key.sort()
+        leaf = key & (1 << self._room) - 1
+        key >>= self._room
+        return _Rows((key >> self._wide) + nodes.start, key & (1 << self._wide) - 1, leaf)
 
     def rows(self, nodes: slice | np.ndarray) -> _Rows:
         """The token sets of some nodes."""
+        node, code = self._found(nodes)
+        return _Rows(node, code >> self._room, code & (1 << self._room) - 1)
+
+    def _found(self, nodes: slice | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(node, number of effect and leaf) of the token sets of some nodes."""
         own, calls = (
             np.arange(first[nodes.start], first[nodes.stop])
             if isinstance(nodes, slice)
@@ -504,4 +530,4 @@ class _Ways:
         size = self._called[call]
         at = np.concatenate((own, joined(self._first[call], size)))
         node = np.concatenate((self.leaves.set[own], self._above[calls].repeat(size)))
-        return _Rows(node, self._effect[at], self._leaf[at])
+        return node, self._code[at]
