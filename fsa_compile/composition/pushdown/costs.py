@@ -88,11 +88,6 @@ class Costs(NamedTuple):
         return self.effect_cost[self.effect]
 
     @property
-    def group_need(self) -> np.ndarray:
-        """int64[G], of each token set."""
-        return self.effect_need[self.effect]
-
-    @property
     def stuck(self) -> bool:
         """Whether some token set leads to no end."""
         return bool((self.effect_cost >= _FAR).any() and (self.group_cost >= _FAR).any())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of, ranked
-from fsa_compile.arrays.ranges import blocks, indices, ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import MOST_COUNT, NO_TEMPERATURE, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import check_lengths
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -23,7 +22,7 @@ from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guard_arrays import SetLayout
 from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
-from fsa_compile.composition.pushdown.set_unions import LevelRows, Members, SetRanges, Unions, alike_nodes, once_each, overlapping
+from fsa_compile.composition.pushdown.set_unions import LevelMembers, LevelRows, RangeSums, SetRanges, Unions
 from fsa_compile.composition.pushdown.spelling import bytes_not_alone, check_bounds_of_some
 from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
 from fsa_compile.composition.regular.regular_artifact import unspellable
@@ -36,11 +35,6 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "assembling the artifact"
-_BLOCK = 1 << 16
-"""Token sets that are looked at together."""
-_SEVERAL_CLASSES = 32
-"""A control with more classes of registers than this below its upper bound tells only its cheapest tokens from the others there:
-every further level would be a row for each class."""
 
 
 def _must_fit(fits: Any, _: str) -> None:
@@ -130,6 +124,7 @@ class _Layout:
         self.increments = Increments(pool.tables)
         self.n, self.alike = len(nodes.kind), np.arange(len(nodes.kind))
         self.sets = self._sets()
+        self.sums = RangeSums(self.sets, groups)
         self.out = ArtifactBuilder(self.n)
         self._number_pushes()
 
@@ -145,14 +140,14 @@ class _Layout:
         elif registers.low.any():
             whole = self._ranges()
             whole = whole._replace(cost=costs.group_cost[whole.group])
-            sets = SetRanges(*map(np.concatenate, zip(whole, self._missing_some())))
+            pairs: Any = zip(whole, self._missing_some())  # which all have costs
+            sets = SetRanges(*map(np.concatenate, pairs))
         else:
             sets = self._ranges()
         if self.key_sets is not None:
             sets = sets._replace(node=self._with_twins(sets.node, sets.group))
         if self.key_sets is not None or registers.low.any():
-            order = order_of(sets.node)
-            sets = SetRanges(*(None if column is None else column[order] for column in sets))
+            sets = sets.at(order_of(sets.node))
         return sets
 
     def _ranges(self) -> SetRanges:
@@ -162,7 +157,7 @@ class _Layout:
         new = np.ones(len(group), bool)
         if groups.sets is None and len(group):
             np.greater(group[1:], group[:-1] + 1, out=new[1:])
-            for column in (groups.node, groups.goal[groups.effect], costs.group_cost, costs.group_need):
+            for column in (groups.node, groups.goal[groups.effect], costs.group_cost, costs.effect_need[costs.effect]):
                 of_group = column[group]
                 new[1:] |= of_group[1:] != of_group[:-1]
         begin = new.nonzero()[0]
@@ -218,30 +213,6 @@ class _Layout:
     def _of_sets(self, values: np.ndarray) -> np.ndarray:
         """Values of the first token set of every range."""
         return _chosen(values, self.sets.group) if self.sets.single else values[self.sets.group]
-
-    def _sizes(self, some: np.ndarray) -> np.ndarray:
-        """How many tokens some ranges of token sets have."""
-        groups = self.groups
-        return groups.leaf_size[groups.leaf[self.sets.group[some]]] if self.sets.single else self._summed_sizes[some]
-
-    def _hashes(self, some: np.ndarray) -> np.ndarray:
-        """The hashes of some ranges of token sets."""
-        groups = self.groups
-        return groups.leaf_hash[groups.leaf[self.sets.group[some]]] if self.sets.single else self._summed_hashes[some]
-
-    @cached_property
-    def _summed_sizes(self) -> np.ndarray:
-        return self._summed(self.groups.size)
-
-    @cached_property
-    def _summed_hashes(self) -> np.ndarray:
-        return self._summed(self.groups.hash)
-
-    def _summed(self, values: np.ndarray) -> np.ndarray:
-        """Sums over the token sets of every range."""
-        upto = np.zeros(len(values) + 1, values.dtype)
-        values.cumsum(out=upto[1:])
-        return upto[self.sets.group + self.sets.length] - upto[self.sets.group]
 
     def _with_twins(self, node: np.ndarray, group: np.ndarray) -> np.ndarray:
         """Nodes of token sets; those of guarded ones are twins of their own, behind all others."""
@@ -412,7 +383,7 @@ class _Layout:
         begin = new.nonzero()[0]
         if not len(begin):
             return narrow, begin, begin
-        total = np.add.reduceat(self._summed_sizes, begin)
+        total = np.add.reduceat(self.sums.all_sizes, begin)
         wide = (total > NARROW).repeat(segment_sizes(begin, len(new))) & ~narrow
         chosen = wide[begin].nonzero()[0]
         return wide, begin[chosen], np.append(begin, len(wide))[chosen + 1]
@@ -421,7 +392,7 @@ class _Layout:
         """Takes the wide groups; `lo` and `hi`: where they begin and end among the token sets."""
         sets, groups = self.sets, self.groups
         first = sets.group[lo]
-        hashes = self._hashes(lo) if sets.single else _sums(self._summed_hashes, lo, hi)
+        hashes = self.sums.hashes(lo) if sets.single else _sums(self.sums.all_hashes, lo, hi)
         unions = Unions(groups, self.tables)
         row = self.pool.numbers(hashes, lambda i: unions.row_of(sets.groups(np.arange(lo[i], hi[i]))[1]))
         goal, push, *changes = groups.effects.at(groups.effect[first])
@@ -536,75 +507,13 @@ class _Layout:
 
     def _levels(self) -> None:
         """Unions of a node's tokens by how many tokens and cells they take."""
-        sets = self.sets
         has_rows = self.out.masked()
         has_rows[len(self.nodes.kind) :] = False
-        if self.machine.deterministic and sets.single:
-            members, alike = self._members_once(has_rows)
-        else:
-            members, alike = once_each(self._members(has_rows[sets.node].nonzero()[0]), self.n)
+        levels = LevelMembers(self.sets, self.sums, self.costs, self.nodes, self.pool)
+        members, alike = levels.found(has_rows, deterministic=self.machine.deterministic)
         grid = Grid(members.node, members.cost, members.need, members.hash, members.size)
         cell = grid.fitting(self.tables.num_words * 4)
         made = LevelRows(grid, cell, members, self.pool)
         rows = self.pool.numbers(grid.union[cell], made.row, made.ahead)
         self.deadline.check(_DOING)
         self.out.levels(grid.node[cell], grid.cost[cell], rows, grid.need[cell], alike=alike[self.alike])
-
-    def _members_once(self, has_rows: np.ndarray) -> tuple[Members, np.ndarray]:
-        """What `once_each` makes of disjoint token sets whose limits are those of their effects: a few at a time, so that nodes
-        that are left out take no memory."""
-        sets, groups, costs = self.sets, self.groups, self.costs
-        first = firsts(sets.node, self.n)
-        size = np.diff(first)
-        node = (has_rows & (size > 0)).nonzero()[0]
-        limits = mixed((costs.effect_cost << 32) + costs.effect_need)
-        signature = np.empty(len(node), np.uint64)
-        for some in blocks(size[node], _BLOCK):
-            at = indices(first[node[some]], first[node[some] + 1])
-            group = sets.group[at]
-            each = mixed((groups.leaf_hash[groups.leaf[group]] ^ limits[costs.effect[group]]).view(np.int64))
-            signature[some] = np.add.reduceat(each, size[node[some]].cumsum() - size[node[some]])
-        kept, alike = alike_nodes(node, signature, self.n)
-        chosen = indices(first[kept], first[kept + 1])
-        return self._members(chosen), alike
-
-    def _members(self, chosen: np.ndarray) -> Members:
-        """What the grid of levels consists of: the chosen token sets, made disjoint if need be."""
-        sets, groups = self.sets, self.groups
-        node, effect = sets.node[chosen].astype(np.int64, copy=False), self.costs.effect[sets.group[chosen]]
-        need = self.costs.effect_need[effect]
-        cost = self._coarse(node, self.costs.effect_cost[effect] if sets.cost is None else sets.cost[chosen], need)
-
-        def add_to(rows: np.ndarray, which: np.ndarray, member: np.ndarray) -> None:
-            self._add_to(rows, which, chosen[member])
-
-        if self.machine.deterministic:
-            return Members(node, cost, need, self._hashes(chosen), self._sizes(chosen), add_to)
-        of, group = sets.groups(chosen)
-        which, token = groups.tokens_of(group)
-        which = of[which]
-        return overlapping(node[which], token, cost[which], need[which], self.tables)
-
-    def _add_to(self, rows: np.ndarray, which: np.ndarray, index: np.ndarray) -> None:
-        """Adds the tokens of ranges of token sets to bit rows, as `Members.add_to`; many of them have rows of their own."""
-        left = ~self.pool.add_stored(rows, which, self._hashes(index))
-        of, group = self.sets.groups(index[left])
-        self.groups.add_to(rows, which[left][of], group, self.tables)
-
-    def _coarse(self, node: np.ndarray, cost: np.ndarray, need: np.ndarray) -> np.ndarray:
-        """The costs of token sets, by node. Of many classes near an upper bound, the sets that are cheapest for their need keep
-        theirs, and all others count as the costliest of their node."""
-        ladder = self.nodes.classes.ladder[self.nodes.shape]
-        many = (ladder[:, 3] > _SEVERAL_CLASSES) & (self.nodes.place > ladder[:, 1])
-        at = many[node].nonzero()[0] if many.any() else node[:0]
-        if not len(at):
-            return cost
-        begin, out = segment_starts(node[at]), cost.copy()
-        size = segment_sizes(begin, len(at))
-        cost, need = cost[at], need[at]
-        least, most = cost, np.maximum.reduceat(cost, begin).repeat(size)
-        for cells in distinct(need).tolist():
-            within = np.minimum.reduceat(np.where(need > cells, most, cost), begin)  # of those that need as much or less
-            least = np.where(need == cells, within.repeat(size), least)
-        out[at] = np.where(cost > least, most, cost)
-        return out

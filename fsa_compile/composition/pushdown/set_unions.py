@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import exampled
-from fsa_compile.arrays.ranges import segment_starts, spread
+from fsa_compile.arrays.integers import distinct, exampled, firsts
+from fsa_compile.arrays.ranges import blocks, indices, segment_sizes, segment_starts, spread
+from fsa_compile.composition.pushdown.costs import Costs
+from fsa_compile.composition.pushdown.nodes import Nodes
 from fsa_compile.composition.pushdown.token_groups import Groups
 from fsa_compile.composition.tokens.budget_levels import Grid
 from fsa_compile.composition.tokens.row_pool import RowPool
@@ -37,6 +40,11 @@ class SetRanges(NamedTuple):
         """Whether every range is known to be one set."""
         return not self.length.strides[0]
 
+    def at(self, index: np.ndarray) -> SetRanges:
+        """Some of the ranges."""
+        cost = None if self.cost is None else self.cost[index]
+        return SetRanges(self.node[index], self.group[index], self.length[index], cost)
+
     def groups(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(place in `index`, group) of the token sets of some ranges."""
         if self.single:
@@ -45,6 +53,39 @@ class SetRanges(NamedTuple):
             first, length = int(self.group[index[0]]), int(self.length[index[0]])
             return np.zeros(length, np.int64), np.arange(first, first + length)
         return spread(self.group[index], self.length[index])
+
+
+class RangeSums:
+    """How many tokens ranges of token sets have, and the sums of their hashes."""
+
+    def __init__(self, sets: SetRanges, groups: Groups) -> None:
+        self.sets, self.groups = sets, groups
+
+    def sizes(self, some: np.ndarray) -> np.ndarray:
+        """How many tokens some ranges have."""
+        return self.groups.leaf_size[self._leaves(some)] if self.sets.single else self.all_sizes[some]
+
+    def hashes(self, some: np.ndarray) -> np.ndarray:
+        """The hashes of some ranges."""
+        return self.groups.leaf_hash[self._leaves(some)] if self.sets.single else self.all_hashes[some]
+
+    @cached_property
+    def all_sizes(self) -> np.ndarray:
+        """How many tokens all ranges have."""
+        return self._summed(self.groups.size)
+
+    @cached_property
+    def all_hashes(self) -> np.ndarray:
+        """The hashes of all ranges."""
+        return self._summed(self.groups.hash)
+
+    def _leaves(self, some: np.ndarray) -> np.ndarray:
+        return self.groups.leaf[self.sets.group[some]]
+
+    def _summed(self, values: np.ndarray) -> np.ndarray:
+        upto = np.zeros(len(values) + 1, values.dtype)
+        values.cumsum(out=upto[1:])
+        return upto[self.sets.group + self.sets.length] - upto[self.sets.group]
 
 
 class Members(NamedTuple):
@@ -62,6 +103,83 @@ class Members(NamedTuple):
     hash: np.ndarray
     size: np.ndarray
     add_to: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+
+
+_BLOCK = 1 << 16
+"""Token sets that are looked at together."""
+_SEVERAL_CLASSES = 32
+"""A control with more classes of registers than this below its upper bound tells only its cheapest tokens from the others there:
+every further level would be a row for each class."""
+
+
+class LevelMembers:
+    """What the grid of levels consists of."""
+
+    def __init__(self, sets: SetRanges, sums: RangeSums, costs: Costs, nodes: Nodes, pool: RowPool) -> None:
+        self._sets, self._sums, self._costs, self._nodes, self._pool = sets, sums, costs, nodes, pool
+
+    def found(self, has_rows: np.ndarray, *, deterministic: bool) -> tuple[Members, np.ndarray]:
+        """The members of one of every few nodes that have the same ones, and int64[N], which one stands for each node.
+
+        Args:
+          has_rows: bool[N], nodes that have levels.
+          deterministic: whether the token sets of a node are disjoint.
+        """
+        if not deterministic or not self._sets.single:
+            return once_each(self._of(has_rows[self._sets.node].nonzero()[0], deterministic), len(has_rows))
+        # Where limits are those of effects, nodes are told apart a few at a time: what is left out takes no memory.
+        groups, costs, first = self._sums.groups, self._costs, firsts(self._sets.node, len(has_rows))
+        size = np.diff(first)
+        node = (has_rows & (size > 0)).nonzero()[0]
+        limits = mixed((costs.effect_cost << 32) + costs.effect_need)
+        signature = np.empty(len(node), np.uint64)
+        for some in blocks(size[node], _BLOCK):
+            group = self._sets.group[indices(first[node[some]], first[node[some] + 1])]
+            each = mixed((groups.leaf_hash[groups.leaf[group]] ^ limits[costs.effect[group]]).view(np.int64))
+            signature[some] = np.add.reduceat(each, size[node[some]].cumsum() - size[node[some]])
+        kept, alike = alike_nodes(node, signature, len(has_rows))
+        return self._of(indices(first[kept], first[kept + 1]), deterministic), alike
+
+    def _of(self, chosen: np.ndarray, deterministic: bool) -> Members:
+        """The chosen token sets, made disjoint if need be."""
+        sets, groups, costs = self._sets, self._sums.groups, self._costs
+        node, effect = sets.node[chosen].astype(np.int64, copy=False), costs.effect[sets.group[chosen]]
+        need = costs.effect_need[effect]
+        cost = self._coarse(node, costs.effect_cost[effect] if sets.cost is None else sets.cost[chosen], need)
+
+        def add_to(rows: np.ndarray, which: np.ndarray, member: np.ndarray) -> None:
+            self._add_to(rows, which, chosen[member])
+
+        if deterministic:
+            return Members(node, cost, need, self._sums.hashes(chosen), self._sums.sizes(chosen), add_to)
+        of, group = sets.groups(chosen)
+        which, token = groups.tokens_of(group)
+        which = of[which]
+        return overlapping(node[which], token, cost[which], need[which], self._pool.tables)
+
+    def _add_to(self, rows: np.ndarray, which: np.ndarray, index: np.ndarray) -> None:
+        """Adds the tokens of ranges of token sets to bit rows, as `Members.add_to`; many of them have rows of their own."""
+        left = ~self._pool.add_stored(rows, which, self._sums.hashes(index))
+        of, group = self._sets.groups(index[left])
+        self._sums.groups.add_to(rows, which[left][of], group, self._pool.tables)
+
+    def _coarse(self, node: np.ndarray, cost: np.ndarray, need: np.ndarray) -> np.ndarray:
+        """The costs of token sets, by node. Of many classes near an upper bound, the sets that are cheapest for their need keep
+        theirs, and all others count as the costliest of their node."""
+        ladder = self._nodes.classes.ladder[self._nodes.shape]
+        many = (ladder[:, 3] > _SEVERAL_CLASSES) & (self._nodes.place > ladder[:, 1])
+        at = many[node].nonzero()[0] if many.any() else node[:0]
+        if not len(at):
+            return cost
+        begin, out = segment_starts(node[at]), cost.copy()
+        size = segment_sizes(begin, len(at))
+        cost, need = cost[at], need[at]
+        least, most = cost, np.maximum.reduceat(cost, begin).repeat(size)
+        for cells in distinct(need).tolist():
+            within = np.minimum.reduceat(np.where(need > cells, most, cost), begin)  # of those that need as much or less
+            least = np.where(need == cells, within.repeat(size), least)
+        out[at] = np.where(cost > least, most, cost)
+        return out
 
 
 _TOGETHER = 256
