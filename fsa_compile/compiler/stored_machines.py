@@ -86,7 +86,7 @@ def packaged_machine(
     limits might forbid to make it. The arguments are `compile_grammar`'s."""
     if len(text) < LONG or any(getattr(limits, name) < most for name, most in _bounds(CompileLimits())):
         return None
-    asked = {"syntax": syntax or "lark", "mode": mode or "longest", "stacks": stacks}
+    asked = {"syntax": "lark" if syntax is None else syntax, "mode": "longest" if mode is None else mode, "stacks": stacks}
     for path in LIBRARY.glob(f"*{_PACKAGED}"):
         name = path.name.removesuffix(_PACKAGED)
         if library.grammar_text(name) == text:

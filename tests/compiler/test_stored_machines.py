@@ -184,8 +184,11 @@ def test_whatever_is_not_the_language_of_the_library_has_no_machine_in_the_packa
     assert packaged("java") is not None
     assert packaged("java", limits=CompileLimits(max_seconds=1, max_rules=30_000)) is not None
     assert packaged("java", limits=dataclasses.replace(limits, max_rules=limits.max_rules - 1)) is None
-    for other in ({"stacks": 2}, {"more": "\n"}, {"start": "expression"}, {"start": ""}, {"mode": "characters"}, {"syntax": "gbnf"}):
+    for other in ({"stacks": 2}, {"more": "\n"}, {"start": "expression"}, {"mode": "characters"}, {"syntax": "gbnf"}):
         assert packaged("java", **other) is None
+    for wrong in ({"start": ""}, {"start": 0}, {"mode": ""}, {"mode": 0}, {"syntax": ""}, {"syntax": False}, {"stacks": True}):
+        with pytest.raises(ConstraintError):
+            compile_grammar(library.grammar_text("java"), LETTERS, **wrong)
 
 
 def test_a_file_of_another_text_is_not_taken(monkeypatch):
