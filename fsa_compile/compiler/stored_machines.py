@@ -84,7 +84,9 @@ def packaged_machine(
 ) -> ByteMachine | None:
     """The machine that comes with the package for a grammar that is not parsed yet; None where there is none, or where smaller
     limits might forbid to make it. The arguments are `compile_grammar`'s."""
-    if len(text) < LONG or any(getattr(limits, name) < most for name, most in _bounds(CompileLimits())):
+    if not isinstance(text, str) or len(text) < LONG:
+        return None
+    if any(getattr(limits, name) < most for name, most in _bounds(CompileLimits())):
         return None
     asked = {"syntax": "lark" if syntax is None else syntax, "mode": "longest" if mode is None else mode, "stacks": stacks}
     for path in LIBRARY.glob(f"*{_PACKAGED}"):

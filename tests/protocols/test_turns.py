@@ -190,6 +190,9 @@ def test_answers_of_every_kind():
         assert refused_at(constraint, ids_of(thought + text, vocabulary)) is None
         assert refused_at(constraint, ids_of(thought + wrong, vocabulary)) is not None
         assert parse_response(ids_of(thought + text, vocabulary), vocabulary, **asked).content == value
+    for no_text in (None, 5, b'start: "a"'):
+        with pytest.raises(ConstraintError, match=f"a grammar is a str, not {type(no_text).__name__}"):
+            compile_response(vocabulary, protocol="gemma4", response=GrammarText(no_text))
 
 
 def test_built_in_tools_of_llama():
