@@ -214,7 +214,7 @@ def test_the_wheel_has_everything(tmp_path):
     metadata = (about / "METADATA").read_text(encoding="utf-8")
     assert (about / "licenses" / "LICENSE").read_text(encoding="utf-8").strip().startswith("Apache License")
     assert [line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra" not in line] == [
-        "Requires-Dist: numpy>=1.26",
+        "Requires-Dist: numpy>=2.0",
         "Requires-Dist: lazy-loader>=0.4",
     ]
     assert {"License-Expression: Apache-2.0", "Requires-Python: >=3.11", "Classifier: Typing :: Typed"} <= set(metadata.splitlines())
