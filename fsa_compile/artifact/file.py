@@ -133,7 +133,7 @@ def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder; make it first", str(path.parent))
     with replacing(path) as file:
-        np.savez(file, allow_pickle=False, **{name: np.ascontiguousarray(value) for name, value in members.items()})
+        np.savez(file, **{name: np.ascontiguousarray(value) for name, value in members.items()})
         file.flush()
         os.fsync(file.fileno())
 

@@ -431,6 +431,14 @@ def test_bombs_are_refused_before_they_are_read(saved: Path) -> None:
         CompiledConstraint.load(saved)
 
 
+def test_a_file_holds_a_header_and_arrays(saved: Path) -> None:
+    """And nothing else: what older versions of NumPy take for an array's name is none."""
+    with zipfile.ZipFile(saved) as archive:
+        header, *names = archive.namelist()
+    assert header == "header.npy"
+    assert {name.removesuffix(".npy") for name in names} <= set(ARRAYS)
+
+
 @pytest.mark.parametrize(("field", "value"), [(6, 210), (8, 1)], ids=["unknown zip version", "encrypted"])
 def test_archives_that_cannot_be_read(field: int, value: int, saved: Path) -> None:
     data = bytearray(saved.read_bytes())

@@ -196,7 +196,7 @@ class CanonicalTables:
           OSError: the file cannot be written.
         """
         with replacing(checked_path(path, ArtifactError)) as file:
-            np.savez(file, allow_pickle=False, **_arrays(self))
+            np.savez(file, **_arrays(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary | Tokenizer) -> CanonicalTables:
