@@ -132,8 +132,9 @@ def write_members(path: Path, members: dict[str, np.ndarray]) -> None:
         raise OSError(errno.EINVAL, "a folder, a pipe or a device is not replaced; name a file", str(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder; make it first", str(path.parent))
+    arrays: dict[str, Any] = {name: np.ascontiguousarray(value) for name, value in members.items()}
     with replacing(path) as file:
-        np.savez(file, **{name: np.ascontiguousarray(value) for name, value in members.items()})
+        np.savez(file, **arrays)
         file.flush()
         os.fsync(file.fileno())
 

@@ -195,8 +195,9 @@ class CanonicalTables:
         Raises:
           OSError: the file cannot be written.
         """
+        arrays: dict[str, Any] = _arrays(self)
         with replacing(checked_path(path, ArtifactError)) as file:
-            np.savez(file, **_arrays(self))
+            np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], vocabulary: Vocabulary | Tokenizer) -> CanonicalTables:
