@@ -85,63 +85,105 @@ def first_match(
       ConditionFound: the tree holds other conditions.
       LimitError: too many states.
     """
-    if count_positions(tree) > limits.max_states:
-        raise LimitError("max_states", limits.max_states, "Expanding the repetitions of the pattern")
-    threads = _Threads(tree, deadline)
-    number = Numbers([threads.closed([(threads.start, frozenset())], 0)])
-    arcs: list[list[tuple[int, int]]] = []
-    members = 0
-    for state in number.order:
-        deadline.check(_DOING)
-        out: dict[int, int] = {}
-        for letters, found in threads.moves(state):
-            for read in threads.alike(letters):
-                if after := threads.closed(found, read):
-                    out[number[after]] = out.get(number[after], 0) | read
-        arcs.append([(read, target) for target, read in out.items()])
-        if len(number) > limits.max_states:
-            raise LimitError("max_states", limits.max_states, _DOING)
-        members += len(state)
-        if members > limits.max_bytes // _BYTES_PER_MEMBER:
-            raise LimitError("max_bytes", limits.max_bytes, _DOING)
-    matches = [{words for step, words in state if step == _MATCH} for state in number]
-
-    def automaton(final: list[bool]) -> LetterDfa | None:
-        live = trim(LetterDfa([list(own) for own in arcs], final, threads.ranges))
-        return live and minimize(live)
+    threads = _Threads(tree, limits, deadline)
+    states, arcs = threads.automaton()
+    matches = [{words for step, words in state if step == _MATCH} for state in states]
 
     ends = [
         (dfa, union_of(*(threads.sets[i] for (i,) in words)))
         for words in sorted(set().union(*matches), key=sorted)
-        if (dfa := automaton([words in own for own in matches]))
+        if (dfa := _minimal(arcs, [words in own for own in matches], threads))
     ]
-    return automaton([bool(own) for own in matches]), ends
+    return _minimal(arcs, [bool(own) for own in matches], threads), ends
+
+
+def _minimal(arcs: list[list[tuple[int, int]]], final: list[bool], threads: _Threads) -> LetterDfa | None:
+    live = trim(LetterDfa([list(own) for own in arcs], final, threads.ranges))
+    return live and minimize(live)
 
 
 def tried_in_order(tree: Node, limits: CompileLimits) -> bool:
     """Whether `first_match` reads a tree."""
     try:
-        _Threads(tree, Deadline(limits))
+        _Threads(tree, limits, Deadline(limits))
     except ConditionFound:
         return False
     return True
 
 
+def order_matters(tree: Node, limits: CompileLimits) -> bool:
+    """Whether the first match of a tree is not always its longest one; no where `first_match` does not read it.
+
+    Of trees with conditions it may say so where both are the same.
+    """
+    found = list[LetterDfa | None]()
+    for ordered in (True, False):
+        try:
+            threads = _Threads(tree, limits, Deadline(limits), ordered=ordered)
+        except ConditionFound:
+            return False
+        states, arcs = threads.automaton()
+        if ordered and (not threads.ended or threads.conditions):
+            return threads.ended
+        found.append(_minimal(arcs, [any(step == _MATCH for step, _ in state) for state in states], threads))
+    return not _same(*found)
+
+
+def _same(a: LetterDfa | None, b: LetterDfa | None) -> bool:
+    """Whether minimal automata over the same letters have the same texts."""
+    if a is None or b is None:
+        return a is b
+    beside = {0: 0}
+    todo = [0]
+    for p in todo:  # grows
+        q = beside[p]
+        targets = dict(b.arcs[q])
+        if a.final[p] != b.final[q] or len(a.arcs[p]) != len(targets):
+            return False
+        for letters, target in a.arcs[p]:
+            if target not in beside:
+                todo.append(target)
+            if letters not in targets or beside.setdefault(target, targets[letters]) != targets[letters]:
+                return False
+    return True
+
+
 def empty_rounds(tree: Node) -> bool:
-    """Whether a loop in a tree repeats what prefers to read nothing: matchers differ in what they do after such a round."""
+    """Whether a loop in a tree repeats what prefers to read nothing: matchers differ in what they do after such a round.
+
+    A greedy loop without bound ends with it, as in `re`; of one with a bound, the round is not told from others here.
+    """
     todo = [tree]
     while todo:
         node = todo.pop()
         todo += children(node)
-        if isinstance(node, Repeat) and node.high not in (0, 1) and not widths(node.item)[0] and has_lazy_loop(node.item):
-            return True
+        if isinstance(node, Repeat) and node.high not in (0, 1) and not widths(node.item)[0]:
+            bounded = node.high is not None and node.low != node.high
+            if has_lazy_loop(node.item) or (bounded and _has_empty_alternative(node.item)):
+                return True
     return False
 
 
-class _Threads:
-    """The steps of a tree, and lists of them."""
+def _has_empty_alternative(tree: Node) -> bool:
+    """Whether an alternative before the last one may read nothing."""
+    here = isinstance(tree, Alternate) and not all(widths(branch)[0] for branch in tree.branches[:-1])
+    return here or any(map(_has_empty_alternative, children(tree)))
 
-    def __init__(self, tree: Node, deadline: Deadline) -> None:
+
+class _Threads:
+    """The steps of a tree, and lists of them.
+
+    Attributes:
+      ended: whether a match has ended threads that read on.
+      conditions: whether the tree has conditions.
+    """
+
+    def __init__(self, tree: Node, limits: CompileLimits, deadline: Deadline, *, ordered: bool = True) -> None:
+        """`ordered`: whether a match ends the threads behind it; then the lists hold the longest match, too."""
+        if count_positions(tree) > limits.max_states:
+            raise LimitError("max_states", limits.max_states, "Expanding the repetitions of the pattern")
+        self.ordered, self.ended = ordered, False
+        self._limits = limits
         self.sets: list[CodePointSet] = []
         self._number: dict[CodePointSet, int] = {}
         self._steps = [_Step(())]
@@ -152,6 +194,27 @@ class _Threads:
         self._behind = {self._letters[step.behind[0]] for step in self._steps if step.behind}
         if self._behind and may_see_before(tree):
             raise ConditionFound
+        self.conditions = any(step.forbids or step.behind for step in self._steps)
+
+    def automaton(self) -> tuple[list[tuple[Thread, ...]], list[list[tuple[int, int]]]]:
+        """All lists of threads that a text leads to, that of the empty text first, and of each (letters, number of the next)."""
+        number = Numbers([self.closed([(self.start, frozenset())], 0)])
+        arcs: list[list[tuple[int, int]]] = []
+        members = 0
+        for state in number.order:
+            self._deadline.check(_DOING)
+            out: dict[int, int] = {}
+            for letters, found in self.moves(state):
+                for read in self.alike(letters):
+                    if after := self.closed(found, read):
+                        out[number[after]] = out.get(number[after], 0) | read
+            arcs.append([(read, target) for target, read in out.items()])
+            if len(number) > self._limits.max_states:
+                raise LimitError("max_states", self._limits.max_states, _DOING)
+            members += len(state)
+            if members > self._limits.max_bytes // _BYTES_PER_MEMBER:
+                raise LimitError("max_bytes", self._limits.max_bytes, _DOING)
+        return number.order, arcs
 
     def _step(self, step: _Step) -> int:
         self._steps.append(step)
@@ -238,12 +301,25 @@ class _Threads:
             seen.add(thread)
             if number == _MATCH or step.reads >= 0:
                 out.append(thread)
-                if number == _MATCH and not words:
+                if number == _MATCH and not words and self.ordered:
+                    self.ended = self.ended or any(map(self._reads_on, stack))
                     break
             elif not step.behind or bool(self._letters[step.behind[0]] & last) == step.behind[1]:
                 words = words.union(step.forbids)
                 stack += [(following, words) for following in reversed(step.next)]
-        return tuple(out)
+        return tuple(out if self.ordered else sorted(out, key=lambda thread: thread[0]))
+
+    def _reads_on(self, thread: Thread) -> bool:
+        """Whether a thread, or one that it stands for, reads."""
+        todo, seen = [thread[0]], set[int]()
+        while todo:
+            number = todo.pop()
+            if self._steps[number].reads >= 0:
+                return True
+            if number not in seen:
+                seen.add(number)
+                todo += self._steps[number].next
+        return False
 
     def moves(self, state: tuple[Thread, ...]) -> list[tuple[int, list[Thread]]]:
         """The threads after each letter, in order; a match that the letter does not forbid ends those behind it."""
@@ -253,15 +329,18 @@ class _Threads:
             read = every if number == _MATCH else self._letters[self._steps[number].reads]
             read &= ~union(self._letters[word[0]] for word in words if len(word) == 1)
             if number == _MATCH:
-                by_letters.setdefault(read, []).append((place, None))
+                if self.ordered:
+                    by_letters.setdefault(read, []).append((place, None))
             else:
                 for letters, left in self._begun(words, read):
                     by_letters.setdefault(letters, []).append((place, (self._steps[number].next[0], left)))
         out = []
         for read, groups in disjoint([(letters, [found]) for letters, found in by_letters.items()]):
             after = list[Thread]()
-            for _, thread in heapq.merge(*groups) if len(groups) > 1 else groups[0]:
+            threads = iter(heapq.merge(*groups) if len(groups) > 1 else groups[0])
+            for _, thread in threads:
                 if thread is None:
+                    self.ended = self.ended or next(threads, None) is not None
                     break
                 after.append(thread)
             if after:

@@ -34,23 +34,20 @@ def random_pattern(rng: random.Random, depth: int = 2) -> str:
     return f"(?:{one}|{random_pattern(rng, depth - 1)})"
 
 
+def first_match(pattern: str) -> Terminal:
+    """A pattern, and where `re` ends it."""
+    match = re.compile(pattern).match
+    return pattern, lambda text, at: [found.end() for found in [match(text, at)] if found and found.end() > at]
+
+
 def random_terminal(rng: random.Random) -> Terminal:
-    """One or two alternatives, with and without conditions on what follows, matched longest; never empty."""
+    """One or two alternatives, with and without conditions on what follows; never empty."""
     while True:
         found = [
             (random_pattern(rng), "".join(sorted(rng.sample(LETTERS, rng.choice([0, 1, 1, 2]))))) for _ in range(rng.choice([1, 1, 2]))
         ]
         if not any(re.fullmatch(pattern, "") for pattern, _ in found):
-            break
-
-    def ends(text: str, at: int) -> list[int]:
-        return [
-            end
-            for end in range(at + 1, len(text) + 1)
-            if any(re.fullmatch(pattern, text[at:end]) and text[end : end + 1] not in [*forbidden] for pattern, forbidden in found)
-        ]
-
-    return "|".join(pattern + (f"(?![{forbidden}])" if forbidden else "") for pattern, forbidden in found), ends
+            return first_match("|".join(pattern + (f"(?![{forbidden}])" if forbidden else "") for pattern, forbidden in found))
 
 
 def random_lazy_pattern(rng: random.Random, depth: int = 3) -> str:
@@ -73,9 +70,7 @@ def random_lazy_terminal(rng: random.Random) -> Terminal:
     while True:
         pattern = random_lazy_pattern(rng)
         if re.search(r"[*+?}]\?", pattern) and not re.match(pattern, "") and not re.fullmatch(pattern, ""):
-            break
-    match = re.compile(pattern).match
-    return pattern, lambda text, at: [found.end() for found in [match(text, at)] if found and found.end() > at]
+            return first_match(pattern)
 
 
 def random_condition(rng: random.Random) -> str:

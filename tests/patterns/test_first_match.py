@@ -13,7 +13,7 @@ from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
 from fsa_compile.limits import CompileLimits, Deadline
-from fsa_compile.patterns.first_match import empty_rounds, first_match
+from fsa_compile.patterns.first_match import empty_rounds, first_match, order_matters
 from fsa_compile.patterns.glushkov import ConditionFound
 from fsa_compile.patterns.python_syntax import parse
 from fsa_compile.patterns.trailing_guards import END_OF_TEXT
@@ -87,6 +87,46 @@ def test_random_patterns_match_as_re_matches(exhaustive):
     assert read > 180
 
 
+def test_order_matters_where_the_first_match_is_not_the_longest(exhaustive):
+    seen = {False: 0, True: 0}
+    for seed in range(10_000 if exhaustive else 600):
+        pattern = re.sub(r"([*+?}])\?", r"\1", random_pattern(random.Random(seed), 4))  # loops are greedy
+        if re.search(r"\(\?[!=<]", pattern):
+            continue
+        matters, judge = order_matters(parse(pattern), CompileLimits()), re.compile(pattern)
+        lengths = [[end for end in range(len(text) + 1) if judge.fullmatch(text, 0, end)] for text in TEXTS]
+        first = [found.end() if (found := judge.match(text)) else -1 for text in TEXTS]
+        differ = [max(own, default=-1) for own in lengths] != first
+        assert matters or not differ, (seed, pattern)
+        seen[differ] += matters == differ
+    assert min(seen.values()) >= 30
+
+
+ORDERED = [
+    "start: T R?\nT: /a|ab/\nR: /b+/",
+    "start: T+\nT: /aa?(?:ab)?c?|b/",
+    'start: T R?\nT: A B\nA: /(a|ab)/\nB: /(c|bc)/\nR: "b" | "c"',
+    'start: T "b"?\nT: ("a" | "ab") "bc"?',
+    'start: T "b"?\nT: A | B\nA: "a"\nB: /a+b/',
+    "start: (T | R)+\nT: /(a|ab)(c|cc)/\nR: /c(?!b)|cb/\n%ignore /b|bb/",
+    "start: (T | R)+\nT: /[ab]|[ab]c/\nR.1: /a+|aac/",
+]
+
+
+@pytest.mark.parametrize("grammar", ORDERED)
+def test_terminals_are_what_re_takes_as_in_lark(grammar):
+    machine, judge = machine_of(parse_lark(grammar, mode="longest")), lark.Lark(grammar, parser="lalr")
+    both = set()
+    for text in TEXTS:
+        try:
+            expected = bool(judge.parse(text))
+        except lark.exceptions.UnexpectedInput:
+            expected = False
+        assert machine.accepts(text.encode()) == expected, text
+        both.add(expected)
+    assert both == {False, True}
+
+
 @pytest.mark.parametrize("pattern", [r"a.*?\Bb", "(?<!a)b*?c", "a(?!bcb).*?c", "a.*?(?<!ab)c"])
 def test_what_is_not_read_in_order(pattern):
     with pytest.raises(ConditionFound):
@@ -116,9 +156,9 @@ def test_a_lazy_loop_takes_the_alternative_that_stands_first(loop, accepted):
         assert machine.accepts(text.encode()) == expected, text
 
 
-@pytest.mark.parametrize("pattern", ["(?:a??b?){2}c", "a(?:b*?)*c", "(?:a|b{0,2}?)+c"])
+@pytest.mark.parametrize("pattern", ["(?:a??b?){2}c", "a(?:b*?)*c", "(?:a|b{0,2}?)+c", "(?:(?:a||b)){0,2}a"])
 def test_rounds_that_prefer_to_be_empty_are_refused(pattern):
-    with pytest.raises(UnsupportedGrammarError, match="a loop repeats what a lazy loop lets be empty"):
+    with pytest.raises(UnsupportedGrammarError, match="a loop repeats what a lazy loop or an alternative lets be empty"):
         parse_lark(f"start: T\nT: /{pattern}/", mode="longest")
 
 

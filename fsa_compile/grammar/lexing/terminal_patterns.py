@@ -1,11 +1,11 @@
-"""Terminals that need more than their parts: lazy loops and conditions mean something for a lexeme as a whole only.
+"""Terminals that need more than their parts: order, lazy loops and conditions mean something for a lexeme as a whole only.
 
-In longest-match mode a terminal with a lazy loop is what a matcher takes that tries alternatives and loops in order
-(`first_match`). Where its conditions see more than that reads and its loops are all lazy, it ends where they first hold.
-Else it is its shortest matches: a match that begins with another match is none, and alternatives count one by one, so that
-strings in one and in three quotes do not get into each other's way. Conditions (lookaround, boundaries, anchors) see the text
-around the lexeme, too (`match_ends`); without a lexer, and where matches are the shortest, those that would are
-refused. All are settled by joining the terminal to one regular expression.
+In longest-match mode a terminal is what a matcher takes that tries alternatives and loops in order (`first_match`). Where that
+is always its longest text, its parts stay as they are. Where its conditions see more than that reads, it is its longest match; if
+its loops are all lazy, it ends where the conditions first hold; if some are, it is its shortest matches: a match that begins with
+another match is none, and alternatives count one by one, so that strings in one and in three quotes do not get into each other's
+way. Conditions (lookaround, boundaries, anchors) see the text around the lexeme, too (`match_ends`); without a lexer, and where
+matches are the shortest, those that would are refused. All are settled by joining the terminal to one regular expression.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fsa_compile.grammar.lexing.terminal_automata import matches_of
 from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
 from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
 from fsa_compile.limits import Deadline
-from fsa_compile.patterns.first_match import empty_rounds, tried_in_order
+from fsa_compile.patterns.first_match import empty_rounds, order_matters, tried_in_order
 from fsa_compile.patterns.match_ends import BeginsDiffer, Matches, may_see_before
 from fsa_compile.patterns.regex_tree import Alternate, Anchor, Atomic, Concat, Look, Node, has_lazy_loop, widths
 from fsa_compile.patterns.regex_tree import Repeat as Loop
@@ -137,6 +137,7 @@ class _Terminals:
         self.trees: dict[tuple[str, str], Node] = {}
         self.joined: dict[str, str] = {}
         self.delicate: set[str] = set()
+        self.texts: set[str] = set()
 
     def refuse_large(self) -> None:
         """Refuses terminals that are built from terminals in too many steps."""
@@ -155,10 +156,8 @@ class _Terminals:
         for name in self.order:
             if self.needs_joining(self.rules[name].body):
                 self.delicate.add(name)
-        needed = self.parts_of_delicate(ignore)
-        for name in self.order:
-            if name in needed:
-                self.joined[name] = self.checked_length(self.join(self.rules[name].body))
+            if self.is_text(self.rules[name].body):
+                self.texts.add(name)
         outside = self.outside(ignore)
         heads = {node.name for node in outside if isinstance(node, Reference | Embedded)}
         unnamed = {(node.pattern, node.flags) for node in outside if isinstance(node, Pattern)}
@@ -175,18 +174,6 @@ class _Terminals:
             for body in [self.body(rule, name in heads)]
         }
         return out, tuple(self.lexeme(expression) for expression in ignore)
-
-    def parts_of_delicate(self, ignore: tuple[Expression, ...]) -> set[str]:
-        """The terminals that stand inside something that is to be joined."""
-        bodies = [self.rules[name].body for name in reversed(self.order) if name in self.delicate]
-        bodies += [expression for expression in ignore if self.needs_joining(expression)]
-        found = set[str]()
-        for body in bodies:  # grows
-            for node in walk(body):
-                if isinstance(node, Reference) and node.name not in found:
-                    found.add(node.name)
-                    bodies.append(self.rules[node.name].body)
-        return found
 
     def outside(self, ignore: tuple[Expression, ...]) -> list[Expression]:
         """All expressions outside terminals; terminals named there are lexemes, others only parts of lexemes."""
@@ -226,18 +213,25 @@ class _Terminals:
 
     def lexeme(self, body: Expression) -> Expression:
         """A lexeme's expression: as it is, or one pattern where its parts cannot be taken one by one."""
-        if isinstance(body, Reference) or not self.needs_joining(body):
+        if isinstance(body, Reference | Literal):
+            return body
+        delicate = self.needs_joining(body)
+        if not delicate and not (self.lazy and self.is_text(body)):
             return body
         pattern, flags = (body.pattern, body.flags) if isinstance(body, Pattern) else (self.join(body), "")
         tree = self.parsed(pattern, flags, body)
         lazy = self.lazy and has_lazy_loop(tree)
-        if lazy and empty_rounds(tree):
+        ordered = lazy or (self.lazy and order_matters(tree, self.source.limits))
+        if not delicate and not ordered:
+            return body
+        if ordered and empty_rounds(tree):
             fix = "Let each round of the loop read something, such as + for *."
-            self.source.unsupported("a loop repeats what a lazy loop lets be empty", body.start, body.end, fix=fix)
+            what = "a loop repeats what a lazy loop or an alternative lets be empty"
+            self.source.unsupported(what, body.start, body.end, fix=fix)
         if not self.lazy:
             self.refuse_outlook(tree, body)
             return Pattern(self.checked_length(pattern), body.start, body.end, flags)
-        if lazy and tried_in_order(tree, self.source.limits):
+        if ordered and tried_in_order(tree, self.source.limits):
             return Pattern(self.checked_length(pattern), body.start, body.end, flags, Match.FIRST)
         if lazy and not _soonest(tree):
             found = self.matches(pattern, flags, body)
@@ -247,6 +241,13 @@ class _Terminals:
             self.matches(pattern, flags, body)
         match = Match.SOONEST if lazy else Match.LOOKING
         return Pattern(self.checked_length(pattern), body.start, body.end, flags, match)
+
+    def is_text(self, body: Expression) -> bool:
+        """Whether an expression can be written as one pattern."""
+        return all(
+            node.name in self.texts if type(node) is Reference else isinstance(node, Literal | Pattern | Sequence | Choice | Repeat)
+            for node in walk(body)
+        )
 
     def matches(self, pattern: str, flags: str, body: Expression) -> Matches:
         """What a pattern matches within longer texts, if that is the same behind all texts that may stand before it."""
@@ -333,6 +334,8 @@ class _Terminals:
             case Pattern(pattern=pattern, flags=flags):
                 return f"(?{flags}:{pattern}{chr(10) * ('x' in flags)})"
             case Reference(name=name):
+                if name not in self.joined:
+                    self.joined[name] = self.checked_length(self.join(self.rules[name].body))
                 return f"(?:{self.joined[name]})"
             case Sequence(parts=parts):
                 return "".join(map(self.join, parts))
