@@ -45,7 +45,7 @@ def lark_accepts(judge: lark.Lark, text: str) -> bool:
         (r"x(?:y(?!z)|z(?!y))|y(?!y)", "[xyz]|,", "xyz,"),
         (r"(?:ab|b(?!a))|a(?![bc])", "a|b|c", "abc"),
         (r"if(?=\()", r"\(|[a-z]+|_", "if(_"),
-        (r"a+(?=b)|ab(?=[ac])", "[abc]", "abc"),
+        (r"ab(?=[ac])|a+(?=b)", "[abc]", "abc"),
         (r"x(?:y(?=z)|z(?!y))", "[xyz]", "xyz"),
         (r"é(?=[é-ü])", "é|ê|[.]", "éê."),
         (r"a(?=\w)(?!b)|ab?(?=c)", "[a-c]|,", "abc,"),
@@ -121,9 +121,9 @@ def test_a_lexeme_that_is_forbidden_to_end_is_cut_shorter(terminal: str) -> None
     assert [text for text in texts("abc", 5) if machine.accepts(text.encode()) != lark_accepts(judge, text)] == []
 
 
-def test_alternatives_are_matched_longest() -> None:
+def test_beside_some_conditions_alternatives_are_matched_longest() -> None:
     """On the page of limits: Lark takes the first one that matches."""
-    for terminal, theirs in (("b|bc", False), ("bc|b", True)):
+    for terminal, theirs in (("b(?!cd)|bc", False), ("bc|b(?!cd)", True)):
         grammar = f"start: T\nT: /{terminal}/"
         assert machine_of(parse_lark(grammar)).accepts(b"bc")
         assert lark_accepts(lark.Lark(grammar, parser="lalr"), "bc") == theirs

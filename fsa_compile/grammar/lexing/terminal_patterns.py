@@ -244,10 +244,8 @@ class _Terminals:
 
     def is_text(self, body: Expression) -> bool:
         """Whether an expression can be written as one pattern."""
-        return all(
-            node.name in self.texts if type(node) is Reference else isinstance(node, Literal | Pattern | Sequence | Choice | Repeat)
-            for node in walk(body)
-        )
+        written = Literal | Pattern | Sequence | Choice | Repeat
+        return all(node.name in self.texts if type(node) is Reference else isinstance(node, written) for node in walk(body))
 
     def matches(self, pattern: str, flags: str, body: Expression) -> Matches:
         """What a pattern matches within longer texts, if that is the same behind all texts that may stand before it."""
