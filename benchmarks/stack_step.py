@@ -8,11 +8,10 @@ then timed as one jitted loop of mask, union of the words and `advance` over the
 is p99.9 ÷ p50 over positions of each position's median, so that the noise of the machine is left out; on a CPU in the time of
 the process (other processes do not count), elsewhere by the clock. Beside it stands the same figure of one position timed as
 often as the whole walk: what is left of the machine's noise. No ratio can be told from 1 below that. Every second position has
-the deepest row in all rows of the batch, whose bit rows stay in a processor's cache; over the others, whose rows all differ, as those
-of a server do, the figure stands alone, too. The quantiles over all
-timed loops, noise included, stand there too, as do D, K, PM, and the bytes that a step reads for one row. Writes
-`benchmarks/results/stack_step_<device>.json` after every constraint. Grammars with several stacks are walked through a quarter
-of the positions.
+the deepest row in all rows of the batch, whose bit rows stay in a processor's cache; the same figure over the others, whose rows
+all differ, as those of a server do, stands alone, too. The quantiles over all timed loops, noise included, stand there too, as do
+D, K, PM, and the bytes that a step reads for one row. Writes `benchmarks/results/stack_step_<device>.json` after every
+constraint. Grammars with several stacks are walked through a quarter of the positions.
 """
 
 from __future__ import annotations
@@ -199,7 +198,7 @@ def measure(name: str, c: CompiledConstraint, args: argparse.Namespace, kinds: l
         "deepest stack": depth,
         "steps per loop": repeats,
         "over positions": {clock: spread(np.median(x[0], 0)) for clock, x in times.items()},
-        "over batches of different rows": {clock: spread(np.median(x[0][:, 1::2], 0)) for clock, x in times.items()},
+        "over different rows": {clock: spread(np.median(x[0][:, 1::2], 0)) for clock, x in times.items()},
         "one position as often": {clock: spread(np.median(x[1], 0)) for clock, x in times.items()},
         "over positions, fastest": {clock: spread(x[0].min(0)) for clock, x in times.items()},
         "over all loops": {clock: spread(x[0]) for clock, x in times.items()},
