@@ -22,6 +22,8 @@ from jax_decode.sampling.truncation import threshold_of
 from jax_decode.step.masking import parts_at
 
 BATCH, WIDTH = 7, 20_000
+NARROWER = 10_000
+"""A width of fewer than 32 planes, which is many logits still."""
 
 
 def example():
@@ -71,10 +73,28 @@ def _threshold(sampler, logits, words):
     return threshold_of(sampler, among(logits, parts, Columns(words_for(logits.shape[1]))), None)
 
 
+@jax.jit
+def _cut(sampler, logits, words, listed, noise):
+    """The threshold of a sampler, of two ways, and what is drawn with it, of two ways: a program of many seconds to compile."""
+    parts = None if words is None else parts_at(words, *listed)
+    allowed = among(logits, parts, Columns(words_for(logits.shape[1])))
+    inverse = inverse_of(sampler, allowed)
+    threshold, drawn, _ = cut_and_summed(sampler, allowed, inverse, noise, True)
+    alone = threshold_of(sampler, allowed, inverse)
+    again = summarize(logits, allowed.words, words_for(logits.shape[1]), noise=noise, inverse=inverse, threshold=threshold)
+    return threshold, alone, drawn, with_candidates(allowed, inverse, noise, threshold, again).summary
+
+
+NOTHING_LISTED = np.zeros((BATCH, 1), np.int32), np.zeros((BATCH, 1), bool)
+
+
 def chosen_set(sampler, masked):
-    """Thresholds, and the clean logits that they are for."""
+    """Thresholds, and the clean logits that they are for; those of a masked top-p by the program that draws with it."""
     logits, allowed, words = example()
-    threshold = _threshold(sampler, logits, words if masked else None)
+    if masked and isinstance(sampler, TopP):
+        threshold = _cut(sampler, logits, words, NOTHING_LISTED, noise_of())[0]
+    else:
+        threshold = _threshold(sampler, logits, words if masked else None)
     return np.asarray(threshold), np.where(allowed | (not masked), np.asarray(logits), -np.inf)
 
 
@@ -82,7 +102,7 @@ def chosen_set(sampler, masked):
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("p", [0.5, 0.95])
 def test_a_top_p_is_the_smallest_set_of_its_mass(masked, p):
-    threshold, x = chosen_set(TopP(np.float32(p), None), masked)
+    threshold, x = chosen_set(TopP(np.float32(p), np.float32(1) if masked else None), masked)
     for row in (0, 1, 2, 3, 6):
         kept = x[row] >= threshold[row]
         shares = np.exp(x[row].astype(np.float64) - x[row].max())
@@ -91,7 +111,7 @@ def test_a_top_p_is_the_smallest_set_of_its_mass(masked, p):
         assert shares[x[row] > least].sum() < (p + 1e-5) * shares.sum(), "a smaller set has enough"
 
 
-@pytest.mark.parametrize(("p", "width"), [(0.1, WIDTH), (0.5, WIDTH), (0.95, WIDTH), (0.999, WIDTH), (0.95, 16_900)])
+@pytest.mark.parametrize(("p", "width"), [(0.1, WIDTH), (0.5, WIDTH), (0.95, WIDTH), (0.999, WIDTH), (0.95, NARROWER)])
 def test_a_top_p_of_logits_as_texts_have_them(p, width):
     """Beside rows of which a few tokens have the probability lie some of which only a search finds the border; ties among both.
 
@@ -104,9 +124,11 @@ def test_a_top_p_of_logits_as_texts_have_them(p, width):
     x[5:] = np.round(x[5:])
     x += np.array([0, 0, 0, 3, -2, 0, 1], np.float32)[:, None]  # the best logit is a zero of either sign, or another number
     x[2] += 0.0
-    threshold = np.asarray(_threshold(TopP(np.float32(p), None), jnp.asarray(x), None))
+    sampler, logits = TopP(np.float32(p), None), jnp.asarray(x)
+    of_all = _threshold(sampler, logits, None) if width == WIDTH else _cut(sampler, logits, None, None, noise_of())[0]
+    threshold = np.asarray(of_all)
     assert x[:3].size < SMALL
-    alone = np.asarray(_threshold(TopP(np.float32(p), None), jnp.asarray(x[:3]), None))  # by the general form
+    alone = np.asarray(_threshold(sampler, logits[:3], None))  # by the general form
     np.testing.assert_allclose(alone, threshold[:3], rtol=1e-3)
     few = 0
     assert np.signbit(x.max(1)).any()
@@ -137,22 +159,10 @@ def any_logits(rng, width):
     return np.stack(rows).astype(np.float32) + np.float32(rng.choice([0, 0, -50, 90]))
 
 
-@jax.jit
-def _cut(sampler, logits, words, listed, noise):
-    """The threshold of a sampler, of two ways, and what is drawn with it, of two ways."""
-    parts = None if words is None else parts_at(words, *listed)
-    allowed = among(logits, parts, Columns(words_for(logits.shape[1])))
-    inverse = inverse_of(sampler, allowed)
-    threshold, drawn, _ = cut_and_summed(sampler, allowed, inverse, noise, True)
-    alone = threshold_of(sampler, allowed, inverse)
-    again = summarize(logits, allowed.words, words_for(logits.shape[1]), noise=noise, inverse=inverse, threshold=threshold)
-    return threshold, alone, drawn, with_candidates(allowed, inverse, noise, threshold, again).summary
-
-
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("seed", range(60))
 def test_a_top_p_of_any_logits_is_the_smallest_set_of_its_mass(seed, exhaustive):
-    """Each choice of a mask and a temperature is a program of many seconds to compile: sampled, one that has both."""
+    """Each choice of a mask and a temperature is a program: sampled, one that has both."""
     rng = np.random.default_rng(seed)
     logits = any_logits(rng, WIDTH)
     allowed = rng.random(logits.shape) < rng.choice([0.1, 0.9, 1.0])
@@ -187,9 +197,8 @@ def test_a_top_p_of_any_logits_is_the_smallest_set_of_its_mass(seed, exhaustive)
 
 def test_a_top_p_whose_border_is_the_last_of_the_columns_looked_at():
     """The exponentials of 100 columns' best are equal, the logits are not, and 64 of them have the probability."""
-    width = 10_000
-    assert words_for(width) < 512, "no sample tells that there are more"
-    x = np.full((BATCH, width), -30, np.float32)
+    assert words_for(NARROWER) < 512, "no sample tells that there are more"
+    x = np.full((BATCH, NARROWER), -30, np.float32)
     x[:, :100] = np.arange(BATCH)[:, None] * -1e-11 * np.arange(100)
     found, _, drawn, again = _cut(TopP(np.float32(0.635), None), jnp.asarray(x), None, None, noise_of())
     np.testing.assert_array_equal((x >= np.asarray(found)[:, None]).sum(1), [100] + [64] * (BATCH - 1))
@@ -252,13 +261,13 @@ def test_draws_among_few_columns_are_those_among_all(sampler, masked, inverse):
 
 def test_tokens_that_are_kept_are_drawn_however_low_the_best_logit_is():
     """49 tokens 7.6 below the best one have 2.4 % of the mass."""
-    rows, place = 256, np.arange(WIDTH)
+    rows, place = 256, np.arange(NARROWER)
     below = np.select([place == 77, (place >= 1000) & (place < 1049)], [0, 7.6], 40).astype(np.float32)
 
     @jax.jit
     def drawn(best, step):
         key = jnp.stack([jnp.arange(rows, dtype=jnp.uint32), jnp.full(rows, 5, jnp.uint32)], 1)
-        allowed = among(jnp.broadcast_to(best - below, (rows, WIDTH)), None, Columns(words_for(WIDTH)))
+        allowed = among(jnp.broadcast_to(best - below, (rows, NARROWER)), None, Columns(words_for(NARROWER)))
         return choose(TopK(50, None), allowed, key, jnp.full(rows, step, jnp.uint32)).token
 
     for best in (-50.0, -79.9, -300.0, 79.0, 200.0):
@@ -267,23 +276,29 @@ def test_tokens_that_are_kept_are_drawn_however_low_the_best_logit_is():
         assert set(tokens.tolist()) <= {77, *range(1000, 1049)}
 
 
-@pytest.mark.parametrize("sampler", [TopP(np.float32(0.9), None), MinP(np.float32(0.05), None)], ids=["top-p", "min-p"])
-def test_a_row_does_not_depend_on_its_neighbours(sampler):
+@pytest.mark.parametrize("kind", ["top-p", "min-p"])
+def test_a_row_does_not_depend_on_its_neighbours(kind):
+    """Nor do what is drawn of a top-p and its threshold."""
     logits, _, words = example()
     logits = logits.at[6].multiply(0.3)  # many columns of it reach what a min-p leaves, and few of others
-    none, noise = jnp.zeros((BATCH, 1), jnp.int32), noise_of()
+    noise, sampler = noise_of(), MinP(np.float32(0.05), None)
 
     @jax.jit
+    def chosen(logits, words, noise):
+        return choose(sampler, among(logits, parts_at(words, *NOTHING_LISTED), Columns(words_for(WIDTH))), *noise)
+
     def run(rows):
-        parts = parts_at(words[rows], none[rows], none[rows] > 0)
-        return choose(sampler, among(logits[rows], parts, Columns(words_for(WIDTH))), noise.key[rows], noise.step[rows])
+        own = logits[rows], words[rows], jax.tree.map(lambda x: x[rows], noise)
+        if kind == "min-p":
+            return chosen(*own)
+        return _cut(TopP(np.float32(0.9), np.float32(1)), *own[:2], NOTHING_LISTED, own[2])[:3:2]
 
     every = run(np.arange(BATCH))
     for others in ([6, 3, 1, 0, 2, 2, 5], [0, 3, 1, 0, 2, 2, 5]):
         assert len(others) == BATCH, "one program"
-        some = run(np.array(others))
-        np.testing.assert_array_equal(np.asarray(every.token)[others], some.token)
-        np.testing.assert_array_equal(np.asarray(every.logprob)[others], some.logprob)
+        place = np.array(others)
+        for one, some in zip(jax.tree.leaves(every), jax.tree.leaves(run(place)), strict=True):
+            np.testing.assert_array_equal(np.asarray(one)[place], some)
 
 
 @pytest.mark.parametrize("width", [2048, 1536, 1100])
@@ -308,17 +323,26 @@ def test_numbers_of_rows_in_memory_are_those_of_numpy(width):
     def of_columns(y, fill):
         return np.pad(y, ((0, 0), (0, -width % 128)), constant_values=fill).reshape(2, -1, 128).max(1)
 
-    np.testing.assert_array_equal(column_max_in_memory(x, None, 128), of_columns(x, -np.inf))
-    np.testing.assert_array_equal(column_max_in_memory(x, jnp.asarray(words), 128), of_columns(np.where(ok, x, -np.inf), -np.inf))
-    np.testing.assert_array_equal(lanes_sum(row_lanes(jnp.asarray(x))), x.sum(1))
+    best = jax.jit(column_max_in_memory, static_argnums=2)
+    np.testing.assert_array_equal(best(x, None, 128), of_columns(x, -np.inf))
+    np.testing.assert_array_equal(best(x, words, 128), of_columns(np.where(ok, x, -np.inf), -np.inf))
+    np.testing.assert_array_equal(jax.jit(lambda x: lanes_sum(row_lanes(x)))(x), x.sum(1))
     low, high = np.float32([5, 0]), np.float32([20, 9])
-    places = [to_order(jnp.asarray(place)) for place in (low, high)]
-    low, high = low[:, None], high[:, None]
-    listed = np.where((low[:, 0] <= 9) & (high[:, 0] > 9), 9, 0)
-    for y, own in ((x, None), (np.where(ok, x, 0), jnp.asarray(words)), (x * (plane < 32), jnp.full_like(words, 2**32 - 1))):
-        pieces = masked(jnp.asarray(x), own, 128)
-        assert len(pieces) == (1 if own is None or width < 128 or (width % 128 == 0 and width <= 32 * 128) else 2)
+    number_of_pieces = []
+
+    @jax.jit
+    def of_tokens(x, own, low, high):
+        pieces = masked(x, own, 128)
+        number_of_pieces.append(len(pieces))
         tokens = ByExponential(pieces, jnp.full((2, 1), 9.0), 128, 2.0)
-        np.testing.assert_array_equal(tokens.columns_below(places[1]), of_columns(np.where(y < high, y, 0), 0))
-        np.testing.assert_array_equal(tokens.mass(*places), 2 * (y * ((y >= low) & (y < high))).sum(1) + listed)
-        np.testing.assert_array_equal(tokens.number_from(places[0]), (y >= low).sum(1))
+        low, high = to_order(low), to_order(high)
+        return tokens.columns_below(high), tokens.mass(low, high), tokens.number_from(low)
+
+    listed = np.where((low <= 9) & (high > 9), 9, 0)
+    for y, own in ((x, None), (np.where(ok, x, 0), words), (x * (plane < 32), np.full_like(words, 2**32 - 1))):
+        below, mass, number = of_tokens(x, own, low, high)
+        least, most = low[:, None], high[:, None]
+        assert number_of_pieces[-1] == (1 if own is None or width < 128 or (width % 128 == 0 and width <= 32 * 128) else 2)
+        np.testing.assert_array_equal(below, of_columns(np.where(y < most, y, 0), 0))
+        np.testing.assert_array_equal(mass, 2 * (y * ((y >= least) & (y < most))).sum(1) + listed)
+        np.testing.assert_array_equal(number, (y >= least).sum(1))

@@ -113,7 +113,6 @@ def test_programs_for_a_tpu_use_it_when_asked(monkeypatch):
     for sampler, kernels in ((Categorical(None), 1), (TopK(5, None), 4)):  # a pass and three that follow
         for choice, want in (("pallas", kernels), ("xla", 0), ("auto", 0)):  # no TPU here
             monkeypatch.setenv("JAX_DECODE_KERNELS", choice)
-            jax.clear_caches()
             traced = jax.jit(lambda *args, s=sampler: sample(s, *args)).trace(logits, keys, step)
             text = traced.lower(lowering_platforms=("tpu",)).as_text()
             assert text.count("tpu_custom_call") == want, (sampler, choice)

@@ -102,7 +102,7 @@ def test_what_was_traced_for_one_device_is_not_used_for_another():
 def test_packing_loses_nothing(kind):
     tables = jax_decode.to_device(KINDS[kind]())
     state = jax_decode.init_state(tables, [0, -1], [7, 9], max_tokens=9)
-    token = jnp.argmax(jax_decode.mask(tables, state), 1).astype(jnp.int32)
+    token = jnp.argmax(jax.jit(jax_decode.mask)(tables, state), 1).astype(jnp.int32)
     state = jax.jit(jax_decode.advance)(tables, state, token)
     state = dataclasses.replace(state, dropped=jnp.array([kind == "several stacks", False]))
     assert state.status.tolist() == [0, 2]
