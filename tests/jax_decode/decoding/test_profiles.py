@@ -82,7 +82,7 @@ def of_library() -> list[fsa_compile.CompiledConstraint]:
 
 @pytest.mark.exhaustive
 def test_all_constraints_of_a_server_run_in_one_program_for_each_number_of_rows(data_dir, exhaustive, compiled):
-    """One after another, then in batches of 1, 4 and 16 with free rows between: a program for every number of rows.
+    """One after another, then in batches of 1 and 4, in full 16 too, with free rows between: a program for every number of rows.
 
     The one grammar that is followed on several stacks at once has the profile of its kind, and so a program of its own.
     """
@@ -95,13 +95,13 @@ def test_all_constraints_of_a_server_run_in_one_program_for_each_number_of_rows(
         out = run([1], jax_decode.to_device(c, profile=POOL if c.stacks == 1 else None))
         assert out.status[0] in (Status.ACCEPTED, Status.TRUNCATED)
     assert compiled.count("decode") == 2
-    rng = random.Random(0)
+    rng, sizes = random.Random(0), [1, 4, 16] if exhaustive else [1, 4]
     for _ in range(200 if exhaustive else 6):
-        rows = rng.choice([1, 4, 16])
+        rows = rng.choice(sizes)
         batch = jax_decode.to_device([rng.choice(pool) for _ in range(rows)], profile=POOL)
         which = [i if rng.random() < 0.8 else None for i in range(rows)]
         run([[1]] * rows, batch, constraint=which)
-    assert compiled.count("decode") <= 4
+    assert compiled.count("decode") <= 1 + len(sizes)
 
 
 def test_without_a_name_constraints_share_few_programs(data_dir, compiled, exhaustive):

@@ -12,6 +12,7 @@ from oracles import hand_made
 
 import jax_decode
 from jax_decode import Categorical, Greedy, MinP, TopK, TopP
+from jax_decode.kernels.blocks import SMALL
 from jax_decode.kernels.noise import gumbel, key_words, threefry
 from jax_decode.sampling.samplers import check_sampler, prepared
 from jax_decode.sampling.sampling import sample
@@ -78,6 +79,24 @@ def test_gumbel_has_the_right_distribution():
     assert distance < 1.63 / np.sqrt(n)  # 1 % level; the keys are fixed, so this cannot flake
 
 
+DRAWS, ROWS, FEW_IDS = 10_000, 2_000, 40
+
+
+def many_rows(kind):
+    """`ROWS` rows of one of two constraints, or of none; the same programs for every kind."""
+    wide = hand_made.repeated(range(3, 30), 0, 4, FEW_IDS, stop_ids=(0, 1))
+    narrow = hand_made.one_of([[], [2], [3, 4], [9], [20], [33], [39]], FEW_IDS, stop_ids=(0, 1))
+    return start([wide, narrow], ROWS, which=np.full(ROWS, {"wide": 0, "narrow": 1}.get(kind, -1), np.int32))
+
+
+def many_draws(sampler, logits, tables=None, state=None):
+    """`DRAWS` tokens for the same logits, in batches that are many logits each."""
+    assert ROWS * FEW_IDS >= SMALL
+    batch, (words, step) = jnp.broadcast_to(logits[None], (ROWS, FEW_IDS)), words_of(0, DRAWS)
+    parts = [(words[i : i + ROWS], step[i : i + ROWS]) for i in range(0, DRAWS, ROWS)]
+    return np.concatenate([run(prepared(sampler), batch, *part, tables, state).token for part in parts])
+
+
 @pytest.mark.sampled(8, every=("sampler", "kind"))
 @pytest.mark.parametrize("sampler", SAMPLERS[1:], ids=repr)
 @pytest.mark.parametrize("kind", ["wide", "narrow", "free", "none"])
@@ -86,17 +105,14 @@ def test_frequencies_match_the_exact_distribution(sampler, kind):
 
     A distribution at an effect size (Cohen's w) of 0.1 from the exact one is found with a power above 0.99.
     """
-    n, vocab_size = 10_000, 40
+    n, vocab_size = DRAWS, FEW_IDS
     logits = jax.random.normal(jax.random.key(7), (vocab_size,)) * 1.5
-    wide = hand_made.repeated(range(3, 30), 0, 4, vocab_size, stop_ids=(0, 1))
-    narrow = hand_made.one_of([[], [2], [3, 4], [9], [20], [33], [39]], vocab_size, stop_ids=(0, 1))
-    tables, state = start([wide, narrow], n, which=np.full(n, {"wide": 0, "narrow": 1}.get(kind, -1), np.int32))
+    tables, state = many_rows(kind)
     allowed = np.ones(vocab_size, bool) if kind in ("free", "none") else np.asarray(mask(tables, state))[0]
     if kind != "none":
         assert np.asarray(mask(tables, state))[0].sum() == allowed.sum()
-    batch = jnp.broadcast_to(logits[None], (n, vocab_size))
-    choice = draw(sampler, batch, *((None, None) if kind == "none" else (tables, state)))
-    count = np.bincount(np.asarray(choice.token), minlength=vocab_size)
+    tokens = many_draws(sampler, logits, *((None, None) if kind == "none" else (tables, state)))
+    count = np.bincount(tokens, minlength=vocab_size)
     p = reference(logits, allowed, sampler)
     assert count[p == 0].sum() == 0
     big = p * n > 5
@@ -155,13 +171,11 @@ def test_log_probabilities_are_log_softmaxes(sampler):
 )
 def test_truncated_sets_are_the_references(sampler):
     """Over many keys every token of the reference set is drawn and no other (logits quantised: ties at the borders)."""
-    n, vocab_size = 6000, 40
-    logits = jnp.round(jax.random.normal(jax.random.key(11), (vocab_size,)) * 3) / 3
-    constraint = hand_made.repeated(range(3, 35), 0, 4, vocab_size, stop_ids=(0, 1))
-    tables, state = start(constraint, n)
-    choice = draw(sampler, jnp.broadcast_to(logits[None], (n, vocab_size)), tables, state)
+    logits = jnp.round(jax.random.normal(jax.random.key(11), (FEW_IDS,)) * 3) / 3
+    tables, state = many_rows("wide")
+    tokens = many_draws(sampler, logits, tables, state)
     p = reference(logits, np.asarray(mask(tables, state))[0], sampler)
-    drawn = set(np.asarray(choice.token).tolist())
+    drawn = set(tokens.tolist())
     assert drawn <= set(np.flatnonzero(p).tolist())
     assert drawn >= set(np.flatnonzero(p > 3e-3).tolist())
 
@@ -325,5 +339,6 @@ def test_the_temperature_one_is_known_while_a_loop_of_ones_own_is_traced():
 def test_one_step_for_all_rows():
     logits = jax.random.normal(jax.random.key(0), (4, 20_000)) * 3
     keys = key_words(jax.random.split(jax.random.key(1), 4))
-    drawn = [np.asarray(sample(Categorical(), logits, keys, step).token) for step in (jnp.uint32(3), jnp.full(4, 3, jnp.uint32))]
+    steps = jnp.uint32(3), jnp.full(4, 3, jnp.uint32)
+    drawn = [np.asarray(run(prepared(Categorical()), logits, keys, step).token) for step in steps]
     np.testing.assert_array_equal(*drawn)
