@@ -81,7 +81,9 @@ def unpacked(state: PackedState) -> ConstraintState:
     fields: dict[str, jax.Array] = {name: state.small[:, i] for i, name in enumerate(numbers)}
     begin = len(numbers)
     for name, width in zip(_ROWS, state.widths):
-        fields[name] = jax.lax.slice_in_dim(state.small, begin, begin + width, axis=1)
+        # XLA for CPUs (jaxlib 0.10.2) ends the process where an empty slice meets the concatenation that it is of.
+        empty = jnp.zeros((len(state.small), 0), jnp.int32)
+        fields[name] = jax.lax.slice_in_dim(state.small, begin, begin + width, axis=1) if width else empty
         begin += width
     fields["dropped"] = fields["dropped"] != 0 if "dropped" in fields else jnp.zeros(len(state.small), bool)
     return ConstraintState(cell=state.cell, depth_limit=state.depth_limit, stop_ids=state.stop_ids, **fields)
