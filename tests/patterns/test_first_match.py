@@ -110,6 +110,8 @@ ORDERED = [
     'start: T "b"?\nT: A | B\nA: "a"\nB: /a+b/',
     "start: (T | R)+\nT: /(a|ab)(c|cc)/\nR: /c(?!b)|cb/\n%ignore /b|bb/",
     "start: (T | R)+\nT: /[ab]|[ab]c/\nR.1: /a+|aac/",
+    'start: T | R\nT: /(a|ab)/\nR: T "c"',
+    'start: (T | R)+\nT: /(a|ab)/\nPART: T "b"\nR: PART~2 "c" | T "cb" | T T "cc"',
 ]
 
 

@@ -138,6 +138,7 @@ class _Terminals:
         self.joined: dict[str, str] = {}
         self.delicate: set[str] = set()
         self.texts: set[str] = set()
+        self.written: dict[str, Expression] = {}  # terminals that are one pattern now, as parts of others
 
     def refuse_large(self) -> None:
         """Refuses terminals that are built from terminals in too many steps."""
@@ -168,11 +169,12 @@ class _Terminals:
         for name in reversed(self.order):  # another name for a terminal is that terminal
             if name in heads and isinstance(body := self.rules[name].body, Reference):
                 heads.add(body.name)
+        bodies = {name: self.terminal_body(self.rules[name], name in heads) for name in self.order}
         out = {
-            name: Rule(name, body, rule.terminal, rule.priority, rule.start, rule.end)
+            name: Rule(name, bodies[name] if rule.terminal else _replaced(rule.body, self.in_rule), rule.terminal, rule.priority,
+                       rule.start, rule.end)
             for name, rule in self.rules.items()
-            for body in [self.body(rule, name in heads)]
-        }
+        }  # fmt: skip
         return out, tuple(self.lexeme(expression) for expression in ignore)
 
     def outside(self, ignore: tuple[Expression, ...]) -> list[Expression]:
@@ -180,23 +182,21 @@ class _Terminals:
         bodies = [*(rule.body for rule in self.rules.values() if not rule.terminal), *ignore]
         return [node for body in bodies for node in walk(body)]
 
-    def body(self, rule: Rule, is_lexeme: bool) -> Expression:
-        if rule.terminal:
-            return self.lexeme(rule.body) if is_lexeme else rule.body
-        return self.with_lexemes(rule.body)
+    def terminal_body(self, rule: Rule, is_lexeme: bool) -> Expression:
+        body = self.lexeme(rule.body) if is_lexeme else self.written_out(rule.body)
+        if isinstance(body, Pattern) and body != rule.body:
+            self.written[rule.name] = self.written_out(rule.body)
+        return body
 
-    def with_lexemes(self, node: Expression) -> Expression:
-        """A rule's body, its patterns settled."""
-        match node:
-            case Pattern():
-                return self.lexeme(node)
-            case Sequence(parts=parts):
-                return Sequence(tuple(map(self.with_lexemes, parts)), node.start, node.end)
-            case Choice(branches=branches):
-                return Choice(tuple(map(self.with_lexemes, branches)), node.start, node.end)
-            case Repeat(part=part):
-                return Repeat(self.with_lexemes(part), node.low, node.high, node.start, node.end)
-        return node
+    def written_out(self, body: Expression) -> Expression:
+        """A terminal that stays as it is: terminals in it are what was written, not what they are as lexemes."""
+        return _replaced(body, self.in_terminal)
+
+    def in_terminal(self, node: Expression) -> Expression:
+        return self.written.get(node.name, node) if type(node) is Reference else node
+
+    def in_rule(self, node: Expression) -> Expression:
+        return self.lexeme(node) if isinstance(node, Pattern) else node
 
     def needs_joining(self, body: Expression) -> bool:
         return any(
@@ -217,13 +217,13 @@ class _Terminals:
             return body
         delicate = self.needs_joining(body)
         if not delicate and not (self.lazy and self.is_text(body)):
-            return body
+            return self.written_out(body)
         pattern, flags = (body.pattern, body.flags) if isinstance(body, Pattern) else (self.join(body), "")
         tree = self.parsed(pattern, flags, body)
         lazy = self.lazy and has_lazy_loop(tree)
         ordered = lazy or (self.lazy and order_matters(tree, self.source.limits))
         if not delicate and not ordered:
-            return body
+            return self.written_out(body)
         if ordered and empty_rounds(tree):
             fix = "Let each round of the loop read something, such as + for *."
             what = "a loop repeats what a lazy loop or an alternative lets be empty"
@@ -355,6 +355,18 @@ class _Terminals:
         if len(pattern) > self.source.limits.max_pattern:
             raise LimitError("max_pattern", self.source.limits.max_pattern, "Joining the parts of a terminal")
         return pattern
+
+
+def _replaced(node: Expression, leaf: Callable[[Expression], Expression]) -> Expression:
+    """An expression with something in the place of each of its leaves."""
+    match node:
+        case Sequence(parts=parts):
+            return Sequence(tuple(_replaced(part, leaf) for part in parts), node.start, node.end)
+        case Choice(branches=branches):
+            return Choice(tuple(_replaced(branch, leaf) for branch in branches), node.start, node.end)
+        case Repeat(part=part):
+            return Repeat(_replaced(part, leaf), node.low, node.high, node.start, node.end)
+    return leaf(node)
 
 
 def _below(tree: Node, chosen: Callable[[list[Node]], Iterable[Node]] = iter) -> list[Node]:
