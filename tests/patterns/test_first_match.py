@@ -110,6 +110,7 @@ ORDERED = [
     'start: T "b"?\nT: A | B\nA: "a"\nB: /a+b/',
     "start: (T | R)+\nT: /(a|ab)(c|cc)/\nR: /c(?!b)|cb/\n%ignore /b|bb/",
     "start: (T | R)+\nT: /[ab]|[ab]c/\nR.1: /a+|aac/",
+    'start: T\nA: "cc" | "cc"+\nT: ((/([ab])/ | A) | (/((?:(?:bc|[ab])){1,2})/)+)',
     'start: T | R\nT: /(a|ab)/\nR: T "c"',
     'start: (T | R)+\nT: /(a|ab)/\nPART: T "b"\nR: PART~2 "c" | T "cb" | T T "cc"',
 ]
@@ -127,6 +128,24 @@ def test_terminals_are_what_re_takes_as_in_lark(grammar):
         assert machine.accepts(text.encode()) == expected, text
         both.add(expected)
     assert both == {False, True}
+
+
+def test_terminals_inside_terminals_are_joined_with_few_brackets():
+    names = [f"T{i}" for i in range(65)]
+    inner = [f'{name}: "a" | {after} "b"' for name, after in itertools.pairwise(names)]
+    grammar = "\n".join(["start: T0", *inner, 'T64: "c" | "cc"'])
+    assert machine_of(parse_lark(grammar, mode="longest")).accepts(b"abbb")
+
+
+def test_flags_at_the_begin_of_a_part_are_those_of_the_part():
+    machine = machine_of(parse_lark('start: T\nT: "c"? /(?i)a|ab/', mode="longest"))
+    assert [text for text in ("a", "cA", "Ca", "aB", "b") if machine.accepts(text.encode())] == ["a", "cA"]
+
+
+def test_parts_that_do_not_join_are_refused_at_their_place():
+    for terminal in ('"a" | /b(?P<n>c)/ /(?P<n>c)/', "/(?i)a/ | /(?i)(?s)b/ | /c/"):
+        with pytest.raises(UnsupportedGrammarError, match="the parts of this terminal do not join"):
+            parse_lark(f"start: T\nT: {terminal}", mode="longest")
 
 
 @pytest.mark.parametrize("pattern", [r"a.*?\Bb", "(?<!a)b*?c", "a(?!bcb).*?c", "a.*?(?<!ab)c"])

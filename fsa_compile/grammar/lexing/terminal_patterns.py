@@ -10,6 +10,7 @@ matches are the shortest, those that would are refused. All are settled by joini
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
@@ -27,10 +28,12 @@ from fsa_compile.grammar.grammar_tree import (  # fmt: skip
     Repeat,
     Rule,
     Sequence,
+    Size,
     SpecialToken,
     Tempered,
 )
 from fsa_compile.grammar.lexing.terminal_automata import matches_of
+from fsa_compile.grammar.lexing.terminal_sizes import size_of
 from fsa_compile.grammar.source import GrammarText, children, flag_bits, walk
 from fsa_compile.languages.group_syntax import parse_with_groups as parse_pattern
 from fsa_compile.limits import Deadline
@@ -42,6 +45,7 @@ from fsa_compile.patterns.shortest_match import MOST_ALTERNATIVES, alternatives,
 from fsa_compile.patterns.trailing_guards import first_character
 from fsa_compile.unicode.code_points import NONE
 
+_FLAGS = re.compile(r"\(\?([aimsux]+)\)").match
 MAX_HEIGHT = 200
 """Largest number of levels of a terminal's expression, other terminals written out."""
 
@@ -138,6 +142,7 @@ class _Terminals:
         self.joined: dict[str, str] = {}
         self.delicate: set[str] = set()
         self.texts: set[str] = set()
+        self.size_named = functools.cache(lambda name: self.size(rules[name].body))
         self.written: dict[str, Expression] = {}  # terminals that are one pattern now, as parts of others
 
     def refuse_large(self) -> None:
@@ -325,31 +330,40 @@ class _Terminals:
             self.source.unsupported("this terminal has a lazy loop and ends in a greedy one", body.start, body.end, fix=fix)
 
     def join(self, node: Expression) -> str:
-        """An expression as one pattern; the terminals in it are joined already."""
+        """An expression as one pattern, which may stand in a sequence or a choice; groups nest no deeper than they need."""
         match node:
             case Literal(text=text, ignore_case=ignore_case):
                 return f"(?i:{re.escape(text)})" if ignore_case else re.escape(text)
             case Pattern(pattern=pattern, flags=flags):
+                if own := _FLAGS(pattern):
+                    pattern, flags = pattern[own.end() :], "".join(sorted({*flags, *own[1]}))
                 return f"(?{flags}:{pattern}{chr(10) * ('x' in flags)})"
             case Reference(name=name):
                 if name not in self.joined:
                     self.joined[name] = self.checked_length(self.join(self.rules[name].body))
-                return f"(?:{self.joined[name]})"
+                return self.joined[name]
             case Sequence(parts=parts):
                 return "".join(map(self.join, parts))
             case Choice(branches=branches):
-                return f"(?:{'|'.join(sorted(map(self.join, branches), key=self.precedence))})"
+                tried = sorted([(branch, self.join(branch)) for branch in branches], key=self.precedence)
+                return f"(?:{'|'.join(text for _, text in tried)})"
             case Repeat(part=part, low=low, high=high):
-                return f"(?:{self.join(part)}){{{low},{'' if high is None else high}}}"
+                text = self.join(part)
+                group = text if isinstance(part, Choice | Pattern) else f"(?:{text})"
+                return f"{group}{{{low},{'' if high is None else high}}}"
         fix = "Give it a rule of its own."
         self.source.unsupported(
             "free text cannot be part of a terminal with lazy loops or conditions", node.start, node.end, fix=fix
         )
 
-    def precedence(self, pattern: str) -> tuple[float, int, int]:
+    def precedence(self, joined: tuple[Expression, str]) -> tuple[float, int, int]:
         """The order in which Lark lets a lexer try alternatives of one terminal: those that may be longest first."""
-        least, most = widths(parse_pattern(pattern, 0, self.source.limits))
-        return -most, -least, -len(pattern)
+        branch, text = joined
+        least, most = widths(self.parsed(text, "", branch))
+        return -most, -least, -self.size(branch).length
+
+    def size(self, node: Expression) -> Size:
+        return size_of(node, self.size_named, self.source.text, self.source.limits)
 
     def checked_length(self, pattern: str) -> str:
         if len(pattern) > self.source.limits.max_pattern:
