@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple, TypeAlias
 
-from fsa_compile.arrays.bit_sets import disjoint, union
+from fsa_compile.arrays.bit_sets import disjoint, members, union
 from fsa_compile.arrays.graphs import Numbers
 from fsa_compile.automata.letter_dfa import LetterDfa, letter_sets, trim
 from fsa_compile.automata.minimize import minimize
@@ -22,6 +22,7 @@ from fsa_compile.errors import LimitError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.patterns.glushkov import ConditionFound, count_positions
 from fsa_compile.patterns.match_ends import may_see_before
+from fsa_compile.patterns.regex_automaton import build_automaton
 from fsa_compile.patterns.regex_tree import (  # fmt: skip
     Alternate,
     Anchor,
@@ -37,7 +38,7 @@ from fsa_compile.patterns.regex_tree import (  # fmt: skip
     widths,
 )
 from fsa_compile.patterns.trailing_guards import first_character, forbidden_next, forbidden_words
-from fsa_compile.unicode.code_points import CodePointSet, single
+from fsa_compile.unicode.code_points import CodePointSet, atoms, single
 from fsa_compile.unicode.code_points import union as union_of
 
 _DOING = "Making the pattern deterministic"
@@ -116,36 +117,43 @@ def order_matters(tree: Node, limits: CompileLimits) -> bool:
 
     Of trees with conditions it may say so where both are the same.
     """
-    found = list[LetterDfa | None]()
-    for ordered in (True, False):
-        try:
-            threads = _Threads(tree, limits, Deadline(limits), ordered=ordered)
-        except ConditionFound:
-            return False
-        states, arcs = threads.automaton()
-        if ordered and (not threads.ended or threads.conditions):
-            return threads.ended
-        found.append(_minimal(arcs, [any(step == _MATCH for step, _ in state) for state in states], threads))
-    return not _same(*found)
+    deadline = Deadline(limits)
+    try:
+        threads = _Threads(tree, limits, deadline)
+    except ConditionFound:
+        return False
+    states, arcs = threads.automaton()
+    if not threads.ended or threads.conditions:
+        return threads.ended
+    first = _minimal(arcs, [any(step == _MATCH for step, _ in state) for state in states], threads)
+    return not _same(first, build_automaton(tree, limits, deadline))
 
 
 def _same(a: LetterDfa | None, b: LetterDfa | None) -> bool:
-    """Whether minimal automata over the same letters have the same texts."""
+    """Whether trimmed automata have the same texts."""
     if a is None or b is None:
         return a is b
-    beside = {0: 0}
-    todo = [0]
-    for p in todo:  # grows
-        q = beside[p]
-        targets = dict(b.arcs[q])
-        if a.final[p] != b.final[q] or len(a.arcs[p]) != len(targets):
+    classes = list(dict.fromkeys([*a.atoms, *b.atoms]))
+    parts = dict(zip(classes, atoms(classes)[1])) if classes else {}
+    arcs_of = [
+        [[(_over([parts[own] for own in dfa.atoms], letters), target) for letters, target in arcs] for arcs in dfa.arcs]
+        for dfa in (a, b)
+    ]
+    pairs = Numbers([(0, 0)])
+    for p, q in pairs.order:
+        here, there = arcs_of[0][p], arcs_of[1][q]
+        if a.final[p] != b.final[q] or union(letters for letters, _ in here) != union(letters for letters, _ in there):
             return False
-        for letters, target in a.arcs[p]:
-            if target not in beside:
-                todo.append(target)
-            if letters not in targets or beside.setdefault(target, targets[letters]) != targets[letters]:
-                return False
+        for letters, target in here:
+            for others, other in there:
+                if letters & others:
+                    pairs[target, other]
     return True
+
+
+def _over(parts: list[int], letters: int) -> int:
+    """A letter set over finer atoms: those in the place of each atom."""
+    return letters & (1 << 128) - 1 | union(parts[j] for j in members(letters >> 128)) << 128
 
 
 def empty_rounds(tree: Node) -> bool:
@@ -178,11 +186,10 @@ class _Threads:
       conditions: whether the tree has conditions.
     """
 
-    def __init__(self, tree: Node, limits: CompileLimits, deadline: Deadline, *, ordered: bool = True) -> None:
-        """`ordered`: whether a match ends the threads behind it; then the lists hold the longest match, too."""
+    def __init__(self, tree: Node, limits: CompileLimits, deadline: Deadline) -> None:
         if count_positions(tree) > limits.max_states:
             raise LimitError("max_states", limits.max_states, "Expanding the repetitions of the pattern")
-        self.ordered, self.ended = ordered, False
+        self.ended = False
         self._limits = limits
         self.sets: list[CodePointSet] = []
         self._number: dict[CodePointSet, int] = {}
@@ -301,13 +308,13 @@ class _Threads:
             seen.add(thread)
             if number == _MATCH or step.reads >= 0:
                 out.append(thread)
-                if number == _MATCH and not words and self.ordered:
+                if number == _MATCH and not words:
                     self.ended = self.ended or any(map(self._reads_on, stack))
                     break
             elif not step.behind or bool(self._letters[step.behind[0]] & last) == step.behind[1]:
                 words = words.union(step.forbids)
                 stack += [(following, words) for following in reversed(step.next)]
-        return tuple(out if self.ordered else sorted(out, key=lambda thread: thread[0]))
+        return tuple(out)
 
     def _reads_on(self, thread: Thread) -> bool:
         """Whether a thread, or one that it stands for, reads."""
@@ -329,8 +336,7 @@ class _Threads:
             read = every if number == _MATCH else self._letters[self._steps[number].reads]
             read &= ~union(self._letters[word[0]] for word in words if len(word) == 1)
             if number == _MATCH:
-                if self.ordered:
-                    by_letters.setdefault(read, []).append((place, None))
+                by_letters.setdefault(read, []).append((place, None))
             else:
                 for letters, left in self._begun(words, read):
                     by_letters.setdefault(letters, []).append((place, (self._steps[number].next[0], left)))
