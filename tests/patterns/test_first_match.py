@@ -107,6 +107,7 @@ ORDERED = [
     "start: T+\nT: /aa?(?:ab)?c?|b/",
     'start: T R?\nT: A B\nA: /(a|ab)/\nB: /(c|bc)/\nR: "b" | "c"',
     'start: T "b"?\nT: ("a" | "ab") "bc"?',
+    'start: T "b"?\nT: "a" | "ab"',
     'start: T "b"?\nT: A | B\nA: "a"\nB: /a+b/',
     "start: (T | R)+\nT: /(a|ab)(c|cc)/\nR: /c(?!b)|cb/\n%ignore /b|bb/",
     "start: (T | R)+\nT: /[ab]|[ab]c/\nR.1: /a+|aac/",

@@ -220,6 +220,8 @@ class _Terminals:
         """A lexeme's expression: as it is, or one pattern where its parts cannot be taken one by one."""
         if isinstance(body, Reference | Literal):
             return body
+        if isinstance(body, Choice) and all(isinstance(branch, Literal) for branch in body.branches):
+            return body  # the longest is tried first
         delicate = self.needs_joining(body)
         if not delicate and not (self.lazy and self.is_text(body)):
             return self.written_out(body)
