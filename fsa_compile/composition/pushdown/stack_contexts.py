@@ -72,8 +72,9 @@ class _Rows:
 
     def __init__(self, c: CompiledConstraint) -> None:
         self.constraint, p = c, c.num_symbols
-        node = _targets(c)
-        ends = node[_least(c, node, c.need[node]) > c.distance[node]]
+        ends = _targets(c)
+        for least in (_least_of_rows, _least_of_arcs):  # where a row is enough, the arcs are not looked at
+            ends = ends[least(c, ends, c.need[ends]) > c.distance[ends]]
         offsets = distinct(c.delta_offset[ends].astype(np.int64))
         at, children = c.children
         row_of, number = at // p, np.empty(len(c.delta) // p, np.int64)
@@ -98,7 +99,8 @@ class _Rows:
         at = child.ravel().nonzero()[0]
         pair, _, which = exampled(child.ravel()[at] * p + at % p)
         self.least = np.full(child.shape, _FAR)
-        self.least.ravel()[at] = _least(c, pair // p, c.symbol_need[pair % p])[which]
+        asked = c, pair // p, c.symbol_need[pair % p]
+        self.least.ravel()[at] = np.minimum(_least_of_rows(*asked), _least_of_arcs(*asked))[which]
 
     def same_slopes(self) -> bool:
         """Whether what a child's register is short of is in its symbol's cost."""
@@ -114,27 +116,29 @@ def _targets(c: CompiledConstraint) -> np.ndarray:
     return distinct(ranges(base, base + c.ladder[base, 1] + c.ladder[base, 3] + 1)[1])
 
 
-def _least(c: CompiledConstraint, node: np.ndarray, need: np.ndarray) -> np.ndarray:
-    """int64[n], the least cost of the tokens of some nodes that need no more than so many cells."""
-    out = np.full(len(node), _FAR)
+def _least_of_rows(c: CompiledConstraint, node: np.ndarray, need: np.ndarray) -> np.ndarray:
+    """int64[n], the least cost of the rows of some nodes that need no more than so many cells."""
     which, at = ranges(c.level_offset[node], c.level_offset[node + 1])
-    _lower(out, which, c.level_cost[at], c.level_need[at] <= need[which])
+    return _least_of_each(len(node), which, c.level_cost[at], c.level_need[at] <= need[which])
+
+
+def _least_of_arcs(c: CompiledConstraint, node: np.ndarray, need: np.ndarray) -> np.ndarray:
+    """The same of their arcs."""
     if isinstance(c.arc_effect, StoredEffects):
         which, effect = c.arc_effect.of_nodes(node)
     else:
         which, at = ranges(c.arc_offset[node], c.arc_offset[node + 1])
         effect = c.arc_effect[at]
-    _lower(out, which, c.effects[effect, 4], c.effects[effect, 5] <= need[which])
+    return _least_of_each(len(node), which, c.effects[effect, 4], c.effects[effect, 5] <= need[which])
+
+
+def _least_of_each(size: int, which: np.ndarray, values: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """int64[n], the least of some values; `which` says whose each value is, and ascends."""
+    out, which, values = np.full(size, _FAR), which[some], values[some]
+    begin = segment_starts(which)
+    if len(begin):
+        out[which[begin]] = np.minimum.reduceat(values, begin)
     return out
-
-
-def _lower(out: np.ndarray, which: np.ndarray, values: np.ndarray, some: np.ndarray) -> None:
-    """Lowers entries of an array to the least of some values; `which` says whose each value is, and ascends."""
-    which, values = which[some], values[some]
-    if len(which):
-        begin = segment_starts(which)
-        at = which[begin]
-        out[at] = np.minimum(out[at], np.minimum.reduceat(values, begin))
 
 
 def _contexts(c: CompiledConstraint, rows: _Rows) -> tuple[np.ndarray, np.ndarray] | None:

@@ -21,9 +21,13 @@ import numpy as np
 from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import segment_sizes, segment_starts, spread
 
-_FEWEST = ((1, 1 << 20), (4, 10 << 20), *((fewest, 10 << 20) for fewest in (16, 64, 256, 1024, 4096)), (1 << 30, 0))
-"""(fewest tokens that a level may add, most bytes of the rows of all levels), tried in this order. Tokens of levels that are left
-out are allowed only under somewhat looser limits, but some token always is, and without limits every one."""
+_SMALL, _MOST = 1 << 20, 10 << 20
+"""Most bytes of the rows of all levels, of those that add any token at all, and of those that add enough."""
+_FEWEST = (4, 16, 64, 256, 1024, 4096)
+"""Fewest tokens that a level may add, tried in this order. Tokens of levels that are left out are allowed only under somewhat
+looser limits, but some token always is, and without limits every one."""
+_ANY = 1 << 30
+"""More tokens than there are: what is then kept is kept in any case."""
 
 
 class Grid:
@@ -73,13 +77,10 @@ class Grid:
         largest cell of a node is always kept, as are those that need any number of tokens for `fewest` 1.
         """
         if fewest <= 1:
-            index = np.arange(len(self.node))
-            leaner = np.where(self._column == 0, 0, self.count[index - 1])
-            cheaper = np.where(self._row == 0, 0, self.count[np.maximum(index - self._num_needs, 0)])
-            return ((self.count != leaner) & (self.count != cheaper)).nonzero()[0]
+            return self._adding
         last = np.append(self.node[1:] != self.node[:-1], True)
         some = last.copy()
-        some[self.stored()] = True
+        some[self._adding] = True
         cells = some.nonzero()[0]
         # Most nodes keep all: those of whose cells each adds enough to the one before, and needs as much.
         node, need, count = self.node[cells], self.need[cells], self.count[cells]
@@ -88,6 +89,14 @@ class Grid:
         searched[node[1:][short]] = True
         out = cells[~searched[node]]
         return np.sort(np.concatenate((out, self._enough(cells[searched[node]], last, fewest))))
+
+    @cached_property
+    def _adding(self) -> np.ndarray:
+        """Cells that add tokens to every other one within their limits, ascending."""
+        index = np.arange(len(self.node))
+        leaner = np.where(self._column == 0, 0, self.count[index - 1])
+        cheaper = np.where(self._row == 0, 0, self.count[np.maximum(index - self._num_needs, 0)])
+        return ((self.count != leaner) & (self.count != cheaper)).nonzero()[0]
 
     def _enough(self, cells: np.ndarray, last: np.ndarray, fewest: int) -> np.ndarray:
         """Of the cells of some nodes, those that add enough to the last kept one within their limits."""
@@ -113,11 +122,15 @@ class Grid:
 
     def fitting(self, row_bytes: int) -> np.ndarray:
         """Cells that are kept: all, or where their rows would take too much, fewer of those that add few tokens."""
-        for fewest, most in _FEWEST:
-            cell = self.stored(fewest)
-            if len(distinct(self.union[cell])) * row_bytes <= most:
-                break
-        return cell
+
+        def size(cell: np.ndarray) -> int:
+            return len(distinct(self.union[cell])) * row_bytes
+
+        if size(self._adding) <= _SMALL:
+            return self._adding
+        least = self.stored(_ANY)
+        choices = map(self.stored, _FEWEST if size(least) <= _MOST else ())
+        return next((cell for cell in choices if size(cell) <= _MOST), least)
 
     @cached_property
     def _members(self) -> tuple[np.ndarray, np.ndarray]:
