@@ -280,7 +280,9 @@ def stored_arcs(
     for some in blocks(size, _SETS):
         here = slice(first[some.start], first[min(some.stop, num_nodes)])
         # The sets of a node by their hashes, so that nodes with the same ones number them alike.
-        _, kind[here], own[here] = sorted_rows(node[here] - np.int64(some.start), kind_of[which[here]], effect[here])
+        kind[here], own[here], of = kind_of.take(which[here]), effect[here], node[here] - np.int64(some.start)
+        if ((kind[here][1:] < kind[here][:-1]) & (of[1:] == of[:-1])).any():
+            _, kind[here], own[here] = sorted_rows(of, kind[here].astype(np.int64), effect[here])
     same_lists, same_effects = _alike(first, kind, mixed(hashes)), _alike(first, own)
     if same_lists is None or same_effects is None:
         return None

@@ -66,7 +66,9 @@ def assemble_machine(
       ConstraintError: one token could pop any number of cells.
       LimitError: too many rows or bytes, or out of time.
     """
-    groups = with_sets(machine, arcs, groups_of(arcs, tables, deadline, deterministic=machine.deterministic))
+    single = machine.deterministic and machine.sets is None and not arcs.registers.counts
+    groups = groups_of(arcs, tables, deadline, deterministic=machine.deterministic, by_leaf=single)
+    groups = with_sets(machine, arcs, groups)
     arcs = arcs.without_tokens()
     costs, groups = costs_of(machine, arcs, groups, deadline), dataclasses.replace(groups, nested=None)
     complete = not len(bytes_not_alone(machine, tables))
@@ -370,6 +372,7 @@ class _Layout:
         if sets.single:  # each has an effect of its own
             wide = (groups.leaf_size > NARROW)[self._of_sets(groups.leaf)]
             low = wide.nonzero()[0]
+            low = low[np.lexsort((groups.effect[sets.group[low]], sets.node[low]))]
             return wide, low, low + 1
         effect = self._of_sets(groups.effect)
         columns = sets.node, groups.goal[effect]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered, occupied, order_of, sorted_rows
+from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts, numbered, occupied, order_of, sorted_rows
 from fsa_compile.arrays.ranges import blocks, indices, joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
@@ -70,7 +70,7 @@ class EffectTable(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Groups:
-    """Token sets of nodes with one effect each, sorted by node and effect; the sets of a node are disjoint.
+    """Token sets of nodes with one effect each, sorted by node and effect, or by node and leaf; the sets of a node are disjoint.
 
     Attributes:
       node: integers [G], of 32 bits where nothing is counted, as the next two.
@@ -244,11 +244,15 @@ def _taken(values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else values[:0]
 
 
-def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, deterministic: bool) -> Groups:
+def groups_of(
+    arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, deterministic: bool, by_leaf: bool
+) -> Groups:
     """The token sets of all nodes.
 
     Args:
       deterministic: whether no token has two effects in one node; if not, sets of different effects may overlap.
+      by_leaf: whether those of a node are sorted by their leaves, of which equal ones are then one, not by their effects; only
+        where it is deterministic.
 
     Raises:
       LimitError: out of time or memory.
@@ -269,9 +273,13 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
         if len(arcs.derived.node):
             is_derived[arcs.derived.node] = True
             more, parts, (offset, part) = _of_derived(arcs.derived, ways, parts, tables)
+        if by_leaf:
+            kind, offset, part = _once_each(offset, part, parts)
+            more = more if more is None else more._replace(leaf=kind[more.leaf])
+            ways.sort_by_leaf(kind)
         most = int(ways.size.sum()) + (0 if more is None else len(more.leaf))
         every = blocks(ways.size, _BLOCK)
-        found = (ways.by_effect(some, _within(more, some), is_derived) for some in every)
+        found = (ways.in_order(some, _within(more, some), is_derived) for some in every)
     deadline.check_bytes(most * _PART_BYTES, _DOING)
     node, effect, leaf = _put_together(found, most, np.int64 if ways.counts else np.int32, deadline)
     hashes, sizes, reduced = parts.hash[:0], parts.size[:0], is_derived[:0]
@@ -281,6 +289,15 @@ def groups_of(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, 
     nested = None if ways.counts else (ways.sets, ways.leaves)
     of_leaves = offset, part, parts, hashes, sizes, reduced
     return Groups(node, effect, ways.effects, leaf, *of_leaves, ways.strings, nested=nested)
+
+
+def _once_each(offset: np.ndarray, part: np.ndarray, parts: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(the number of each leaf among the distinct ones; their `offset` and `part`): leaves of equal tokens are one."""
+    if not len(part):
+        return part, offset, part
+    _, example, kind = exampled(np.add.reduceat(parts.hash[part], offset[:-1]))
+    begin, end = offset[example], offset[example + 1]
+    return kind, np.append(0, (end - begin).cumsum()), part[indices(begin, end)]
 
 
 def _put_together(pieces: Iterator[_Rows], most: int, dtype: type[np.signedinteger[Any]], deadline: Deadline) -> _Rows:
@@ -492,31 +509,41 @@ class _Ways:
         add = np.concatenate((leaves.register[:own], called.under[call]))
         self.effects, effect = EffectTable.of(target, *map(np.append, (none, add, none), (string, add[:0], register)))
         # An effect and a leaf are one number, so that one array is read at random, and a sort carries both.
-        self._room = len(self.leaves.offset).bit_length()
+        self._room, self._by_leaf = len(self.leaves.offset).bit_length(), False
         self._wide, self._code = len(self.effects.target).bit_length(), effect << self._room | leaf
 
-    def by_effect(self, nodes: slice, derived: _Rows | None, is_derived: np.ndarray) -> _Rows:
-        """The token sets of some nodes by node, then by effect; those of derived controls from what was found of these."""
+    def sort_by_leaf(self, kind: np.ndarray) -> None:
+        """From now on, token sets are sorted by leaf; what is said of each leaf stands for it."""
+        leaf = kind[self._code & (1 << self._room) - 1]
+        self._code >>= self._room
+        self._code |= leaf << self._wide
+        self._room, self._wide, self._by_leaf = self._wide, int(kind.max(initial=0)).bit_length(), True
+
+    def in_order(self, nodes: slice, derived: _Rows | None, is_derived: np.ndarray) -> _Rows:
+        """The token sets of some nodes by node, then by effect or leaf; those of derived controls from what was found of these."""
         size, wide = nodes.stop - nodes.start, self._wide + self._room
         if derived is not None or size.bit_length() + wide > _MOST_BITS:
             rows = self.rows(nodes)
             if derived is not None:
                 own = (~is_derived[rows.node]).nonzero()[0]
                 rows = _joined_rows(derived, _Rows(*(column[own] for column in rows)))
-            return _by_effect(rows)
+            return self._rows(*sorted_rows(*self._rows(*rows)))
         key, code = self._found(nodes)
         key -= nodes.start
         key <<= wide
         key |= code
         key.sort()
-        leaf = key & (1 << self._room) - 1
+        low = key & (1 << self._room) - 1
         key >>= self._room
-        return _Rows((key >> self._wide) + nodes.start, key & (1 << self._wide) - 1, leaf)
+        return self._rows((key >> self._wide) + nodes.start, key & (1 << self._wide) - 1, low)
 
     def rows(self, nodes: slice | np.ndarray) -> _Rows:
         """The token sets of some nodes."""
         node, code = self._found(nodes)
-        return _Rows(node, code >> self._room, code & (1 << self._room) - 1)
+        return self._rows(node, code >> self._room, code & (1 << self._room) - 1)
+
+    def _rows(self, node: np.ndarray, high: np.ndarray, low: np.ndarray) -> _Rows:
+        return _Rows(node, low, high) if self._by_leaf else _Rows(node, high, low)
 
     def _found(self, nodes: slice | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(node, number of effect and leaf) of the token sets of some nodes."""
