@@ -83,8 +83,10 @@ class Items(NamedTuple):
     control: np.ndarray
     begun: np.ndarray
 
-    def at(self, index: np.ndarray | slice) -> Items:
-        return Items(self.owner[index], self.node[index], self.control[index], self.begun[index])
+    def at(self, index: np.ndarray) -> Items:
+        """Some of these, by their places or by whether each is one."""
+        index = index.nonzero()[0] if index.dtype == bool else index
+        return Items(*(column.take(index) for column in self))  # a third faster than by brackets
 
 
 def joined(items: list[Items]) -> Items:
@@ -136,19 +138,19 @@ class Moves:
 
     def live(self, at: np.ndarray) -> np.ndarray:
         """Whether anything is read at control * C + class."""
-        return self._size[self._action[at]] > 0
+        return self._size.take(self._action.take(at)) > 0
 
     def begin(self, at: np.ndarray) -> np.ndarray:
         """First entry at control * C + class."""
-        return self._begin[self._action[at]]
+        return self._begin.take(self._action.take(at))
 
     def size(self, at: np.ndarray) -> np.ndarray:
         """Number of entries at control * C + class."""
-        return self._size[self._action[at]]
+        return self._size.take(self._action.take(at))
 
     def plain(self, at: np.ndarray) -> np.ndarray:
         """At control * C + class of a simple machine, 0, the next control, or -1 where more happens."""
-        return self._plain[self._action[at]]
+        return self._plain.take(self._action.take(at))
 
 
 def alike(machine: ByteMachine) -> np.ndarray:

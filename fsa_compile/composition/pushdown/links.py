@@ -104,7 +104,7 @@ class Links:
     def add(self, first: int, num_owners: int, *columns: np.ndarray) -> None:
         """Adds the links of the runs made at this depth, the owners from `first` on."""
         order = order_of(columns[0])
-        run, *rest = (column[order] for column in columns)
+        run, *rest = (column.take(order) for column in columns)
         self.take(run, firsts(run - first, num_owners - first)[:-1], *rest)
 
     def take(self, run: np.ndarray, begin: np.ndarray, *rest: np.ndarray) -> None:

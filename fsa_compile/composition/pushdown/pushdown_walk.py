@@ -296,7 +296,7 @@ class Walk:
             if not len(items.owner):
                 d = int(depth[depth.searchsorted(d)])
             if d <= last and begin[d] > begin[d - 1]:
-                items = joined([items, seeds.at(slice(begin[d - 1], begin[d]))])
+                items = joined([items, Items(*(column[begin[d - 1] : begin[d]] for column in seeds))])
             if d > 1 and len(items.owner) > _SEVERAL and self._repeated(items):
                 items = self._shared(items)
             items = self._read(items)
@@ -311,7 +311,7 @@ class Walk:
         """Items after reading one symbol, runs begun by it included."""
         moved, called = [], []
         if self.moves.simple:
-            following = self.moves.plain(items.control * self.width + self.kind[self.nodes.symbol[items.node]])
+            following = self.moves.plain(items.control * self.width + self.kind.take(self.nodes.symbol.take(items.node)))
             on = (following > 0).nonzero()[0]
             if len(on) == len(following):
                 return items._replace(control=following)
@@ -326,7 +326,7 @@ class Walk:
                 items = items.at(which)
             if self.machine.sets is not None:
                 items, entry = self._guarded(items, entry)
-            following, push = self.moves.next[entry], self.moves.push[entry]
+            following, push = self.moves.next.take(entry), self.moves.push.take(entry)
             back = (following == RETURN).nonzero()[0]
             on = following > 0
             stays = (on & (push == 0)).nonzero()[0]
@@ -342,7 +342,7 @@ class Walk:
 
     def _entries(self, items: Items) -> tuple[np.ndarray | slice, np.ndarray]:
         """(item, entry) of everything that the items may do at their symbol, bounds aside."""
-        at = items.control * self.width + self.kind[self.nodes.symbol[items.node]]
+        at = items.control * self.width + self.kind.take(self.nodes.symbol.take(items.node))
         if not self.moves.forks:
             return slice(None), self.moves.begin(at)
         return spread(self.moves.begin(at), self.moves.size(at))
@@ -376,7 +376,7 @@ class Walk:
     def _children(self, items: Items, depth: int) -> Items:
         """Records the tokens that end at the items' nodes, of the given depth; the items of their children."""
         nodes, numbers = self.nodes, self.tables.numbers
-        token = nodes.token[items.node]
+        token = nodes.token.take(items.node)
         if len(ends := (token >= 0).nonzero()[0]):
             self.records.append(self.by_token.fitting((items.owner[ends], token[ends], items.control[ends], items.begun[ends])))
         size = self._unread(items, depth)
@@ -388,13 +388,13 @@ class Walk:
         if (most := max(total, len(size))) > len(numbers):
             numbers = np.arange(most)
         parent = numbers[: len(size)].repeat(size)
-        child = (nodes.first[items.node] + size - upto)[parent] + numbers[:total]
-        return Items(items.owner[parent], child, items.control[parent], items.begun[parent])
+        child = (nodes.first.take(items.node) + size - upto).take(parent) + numbers[:total]
+        return Items(items.owner.take(parent), child, items.control.take(parent), items.begun.take(parent))
 
     def _unread(self, items: Items, depth: int) -> np.ndarray:
         """Number of children that are still to be read, of each item: none where the control stays as it is on all bytes below,
         or counts all of them; these tokens are recorded."""
-        size, below = self.nodes.children[items.node], self.subtrees
+        size, below = self.nodes.children.take(items.node), self.subtrees
         inside = (size > 0).nonzero()[0]
         if self.cut is not None:
             inside = inside[items.node[inside] < len(self.trie.first)]
@@ -508,7 +508,7 @@ class Walk:
             of = begin[example], end[example], items.control[example]
             reader, control, goes_on, self.num_owners = self.links.together(self.num_owners, *of, self.ret)
             which, at = ranges(goes_on[like], goes_on[like + 1])
-            return Items(reader[at], items.node[which], control[at], np.zeros_like(at))
+            return Items(reader.take(at), items.node.take(which), control.take(at), np.zeros_like(at))
         which, at = ranges(begin, end)
         which = inside[which]
         caller, symbols, begun = self.links.callers.columns
@@ -521,22 +521,22 @@ class Walk:
 
     def _calls(self, items: Items, entry: np.ndarray) -> Items:
         """Links calls to runs, all of them new at this depth; what the runs have read."""
-        push = self.moves.push[entry]
-        count = items.begun + self.links.push_add[push, 0]
+        push = self.moves.push.take(entry)
+        count = items.begun + self.links.push_add[:, 0].take(push)
         if self.registers.counts:
             fits = (count <= self.high[items.control]).nonzero()[0]
             items, entry, push, count = items.at(fits), entry[fits], push[fits], count[fits]
         s = self.machine.num_controls
         most = self.most_added
-        key = (items.node * s + self.moves.next[entry]) * most + self.moves.add[entry]
+        key = (items.node * s + self.moves.next.take(entry)) * most + self.moves.add.take(entry)
         order = order_of(key)
-        key = key[order]
+        key = key.take(order)
         begin = segment_starts(key)
         starts, size, which = key[begin], segment_sizes(begin, len(key)), np.arange(len(begin))
-        caller, push, count = items.owner[order], push[order], count[order]
+        caller, push, count = items.owner.take(order), push.take(order), count.take(order)
         if len(key) > _SEVERAL and self.machine.deterministic and self.machine.sets is None:
             begin, size, which, at = called_alike(begin, size, caller, push, count)
-            caller, push, count = caller[at], push[at], count[at]
+            caller, push, count = caller.take(at), push.take(at), count.take(at)
         first = self.num_owners
         self.num_owners += len(size)
         run = np.arange(first, self.num_owners).repeat(size)
