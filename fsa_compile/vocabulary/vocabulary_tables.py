@@ -202,7 +202,7 @@ class VocabularyTables:
     def add_to(self, rows: np.ndarray, which: np.ndarray, tokens: np.ndarray) -> None:
         """Adds tokens to bit rows uint32[n, W], token i to row `which[i]`."""
         word, bit = self._word_and_bit
-        np.bitwise_or.at(rows.reshape(-1), which * self.num_words + word[tokens], bit[tokens])
+        np.bitwise_or.at(rows.reshape(-1), which * self.num_words + word.take(tokens), bit.take(tokens))
 
     def unpack(self, row: np.ndarray) -> np.ndarray:
         """int64[*], the tokens of a bit row uint32[W], ascending."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered
-from fsa_compile.arrays.ranges import ranges, spread
+from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.arcs import Children, StackArcs
@@ -49,13 +49,13 @@ class Nodes:
         self._size = size
         of_row = np.concatenate((np.repeat(np.arange(len(size)), size), arcs.pops.node))
         delta_row = np.concatenate((arcs.delta_row, arcs.pops.row))
-        useful = (costs.effect_cost < UNREACHABLE)[costs.effect]
+        useful = (costs.effect_cost < UNREACHABLE).take(costs.effect)
         alive = self._alive(machine, arcs, groups, costs, useful, of_row, delta_row)
         delta = arcs.delta.among(alive[arcs.delta.node])
         keep = alive if complete else alive & _reached(machine, groups, useful, delta, of_row, delta_row, len(alive))
         keep[0] = True
         self.number = np.where(keep, np.where(keep, size, 0).cumsum() - size, 0)
-        self.groups = (useful & keep[groups.node]).nonzero()[0]
+        self.groups = (useful & keep.take(groups.node)).nonzero()[0]
         kept = keep.nonzero()[0]
         self.symbolic = kept.repeat(size[kept])
         self.place = np.arange(len(self.symbolic)) - self.number[self.symbolic]
@@ -84,7 +84,9 @@ class Nodes:
         """Nodes that have tokens, accept, or have such a child, and whose frames can be finished."""
         row, child = arcs.delta.row, arcs.delta.node
         alive = arcs.accept.copy()
-        alive[groups.node[useful]] = True
+        begin = segment_starts(groups.node)
+        if len(begin):
+            alive[groups.node[begin]] |= np.logical_or.reduceat(useful, begin)
         while True:
             full = np.zeros(arcs.delta.num_rows, bool)
             full[row[alive[child]]] = True

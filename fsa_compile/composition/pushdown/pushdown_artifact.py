@@ -98,7 +98,7 @@ def assemble_machine(
 
 def _chosen(values: np.ndarray, some: np.ndarray) -> np.ndarray:
     """Values at distinct places, ascending: the array itself where these are all."""
-    return values if len(some) == len(values) else values[some]
+    return values if len(some) == len(values) else values.take(some)
 
 
 def _sums(values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -136,7 +136,7 @@ class _Layout:
         if not registers.counts:
             group = nodes.groups
             number = nodes.number if self.key_sets is not None else nodes.number.astype(np.int32)
-            node = number[_chosen(groups.node, group)]
+            node = number.take(_chosen(groups.node, group))
             one = np.broadcast_to(np.int64(1), len(group))
             sets = SetRanges(node, group, one)
         elif registers.low.any():
@@ -370,7 +370,7 @@ class _Layout:
         they end)."""
         sets, groups = self.sets, self.groups
         if sets.single:  # each has an effect of its own
-            wide = (groups.leaf_size > NARROW)[self._of_sets(groups.leaf)]
+            wide = (groups.leaf_size > NARROW).take(self._of_sets(groups.leaf))
             low = wide.nonzero()[0]
             low = low[np.lexsort((groups.effect[sets.group[low]], sets.node[low]))]
             return wide, low, low + 1
@@ -441,7 +441,7 @@ class _Layout:
         sets, groups = self.sets, self.groups
         narrow, alike = self._narrow_once(narrow)
         if sets.single:
-            node, group = sets.node[narrow], sets.group[narrow]
+            node, group = sets.node.take(narrow), sets.group.take(narrow)
         else:
             of, group = sets.groups(narrow)
             node = sets.node[narrow][of]
@@ -449,17 +449,17 @@ class _Layout:
             assert sets.cost is not None
             effects, effect = self._effects(group, sets.cost[narrow][of])
         else:
-            kind = self.costs.effect[group]
-            example = np.full(int(kind.max(initial=-1)) + 1, -1)
+            kind = self.costs.effect.take(group)
+            example = np.full(len(self.costs.effect_cost), -1, kind.dtype)
             example[kind] = group
             used = (example >= 0).nonzero()[0]
             number = np.zeros(len(example), np.int32)
             effects, number[used] = self._effects(example[used], self.costs.effect_cost[used])
-            effect = number[kind]
+            effect = number.take(kind)
             del kind
         simple = self.machine.deterministic and self.key_sets is None
-        leaf = groups.leaf[group]
-        if simple and groups.leaf_size[leaf].sum() * 8 >= LEAST_BYTES:
+        leaf = groups.leaf.take(group)
+        if simple and groups.leaf_size.take(leaf).sum() * 8 >= LEAST_BYTES:
             made = stored_arcs(self.n, node, effect, leaf, TokenSets(groups.leaf_hash, groups.tokens_of_leaves), alike)
             if made is not None and is_smaller(made["arc_token"]):
                 self.out.arcs_in_lists(made, effects)

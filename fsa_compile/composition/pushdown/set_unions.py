@@ -63,11 +63,11 @@ class RangeSums:
 
     def sizes(self, some: np.ndarray) -> np.ndarray:
         """How many tokens some ranges have."""
-        return self.groups.leaf_size[self._leaves(some)] if self.sets.single else self.all_sizes[some]
+        return self.groups.leaf_size.take(self._leaves(some)) if self.sets.single else self.all_sizes[some]
 
     def hashes(self, some: np.ndarray) -> np.ndarray:
         """The hashes of some ranges."""
-        return self.groups.leaf_hash[self._leaves(some)] if self.sets.single else self.all_hashes[some]
+        return self.groups.leaf_hash.take(self._leaves(some)) if self.sets.single else self.all_hashes[some]
 
     @cached_property
     def all_sizes(self) -> np.ndarray:
@@ -80,7 +80,7 @@ class RangeSums:
         return self._summed(self.groups.hash)
 
     def _leaves(self, some: np.ndarray) -> np.ndarray:
-        return self.groups.leaf[self.sets.group[some]]
+        return self.groups.leaf.take(self.sets.group.take(some))
 
     def _summed(self, values: np.ndarray) -> np.ndarray:
         upto = np.zeros(len(values) + 1, values.dtype)
@@ -134,8 +134,9 @@ class LevelMembers:
         limits = mixed((costs.effect_cost << 32) + costs.effect_need)
         signature = np.empty(len(node), np.uint64)
         for some in blocks(size[node], _BLOCK):
-            group = self._sets.group[indices(first[node[some]], first[node[some] + 1])]
-            each = mixed((groups.leaf_hash[groups.leaf[group]] ^ limits[costs.effect[group]]).view(np.int64))
+            group = self._sets.group.take(indices(first[node[some]], first[node[some] + 1]))
+            each = groups.leaf_hash.take(groups.leaf.take(group)) ^ limits.take(costs.effect.take(group))
+            each = mixed(each.view(np.int64))
             signature[some] = np.add.reduceat(each, size[node[some]].cumsum() - size[node[some]])
         kept, alike = alike_nodes(node, signature, len(has_rows))
         return self._of(indices(first[kept], first[kept + 1]), deterministic), alike
@@ -143,9 +144,9 @@ class LevelMembers:
     def _of(self, chosen: np.ndarray, deterministic: bool) -> Members:
         """The chosen token sets, made disjoint if need be."""
         sets, groups, costs = self._sets, self._sums.groups, self._costs
-        node, effect = sets.node[chosen].astype(np.int64, copy=False), costs.effect[sets.group[chosen]]
-        need = costs.effect_need[effect]
-        cost = self._coarse(node, costs.effect_cost[effect] if sets.cost is None else sets.cost[chosen], need)
+        node, effect = sets.node.take(chosen).astype(np.int64, copy=False), costs.effect.take(sets.group.take(chosen))
+        need = costs.effect_need.take(effect)
+        cost = self._coarse(node, costs.effect_cost.take(effect) if sets.cost is None else sets.cost[chosen], need)
 
         def add_to(rows: np.ndarray, which: np.ndarray, member: np.ndarray) -> None:
             self._add_to(rows, which, chosen[member])
