@@ -80,9 +80,11 @@ def test_called_sets_are_the_ways_written_out() -> None:
             if node < len(found):
                 found[node].append(((int(leaves.target[leaf]), (), int(leaves.register[leaf]), 0), leaf))
         for call, which in zip((sets.above < len(found)).nonzero()[0].tolist(), of_call.tolist()):
-            for target, string, final, leaf in zip(*(column.tolist() for column in called.of(np.array([which]))[1:])):
-                way = target, strings.all[string], int(called.under[which]), final
-                found[sets.above[call]].append((way, leaf))
+            for k in range(called.size[which]):
+                does = called.begin[which] + k
+                target, string, under, final = (int(column[does]) for column in called[4:])
+                way = target, strings.all[string], under, final
+                found[sets.above[call]].append((way, int(called.leaf[called.first[which] + k])))
         for node, owner in enumerate(arcs.node_owner.tolist()):
             want = Counter[tuple[Way, int]]()
             for target, string, register, part in written_out(arcs, parts, owner):

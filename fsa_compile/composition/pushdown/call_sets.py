@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, firsts, known_numbers, numbered, order_of, sorted_rows
-from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts, known_numbers, numbered, order_of, sorted_rows
+from fsa_compile.arrays.ranges import joined, ranges, segment_starts, spread
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.least_fixpoint import Ways
 from fsa_compile.composition.tokens.token_sets import Parts
@@ -111,33 +111,28 @@ def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 class Called(NamedTuple):
-    """Token sets behind calls, each a number of a distinct (symbol, register, set).
+    """Token sets behind calls, each a number of a distinct (symbol, register, set). The k-th one of call c is leaf
+    `leaf[first[c] + k]`, and what it does stands at `begin[c] + k`: calls that do the same, in the same order, share that.
 
     Attributes:
-      below, under: int64[C], the set that is called, and the register of the frame that the symbol suspends.
-      first, size: int64[S], where the token sets of each set begin in the next four, and how many it has.
-      target, register, leaf, rank: int64[*]; the register of the target's frame, which parts there are, and the number of the
-        push string among those of the set.
-      begin, string: int64[C], int64[*], where the push strings of each call begin, in the order of their numbers; and these.
+      size, first, begin: int64[C], how many each call has, and where they begin.
+      leaf: int64[*].
+      target, string: int64[*], where they lead, and the number of the push string.
+      under, register: int64[*], registers of the frame that the symbol suspends, and of the target's frame.
     """
 
-    below: np.ndarray
-    under: np.ndarray
-    first: np.ndarray
     size: np.ndarray
-    target: np.ndarray
-    register: np.ndarray
-    leaf: np.ndarray
-    rank: np.ndarray
+    first: np.ndarray
     begin: np.ndarray
+    leaf: np.ndarray
+    target: np.ndarray
     string: np.ndarray
+    under: np.ndarray
+    register: np.ndarray
 
-    def of(self, call: np.ndarray) -> tuple[np.ndarray, ...]:
-        """(place in `call`, target, push string, register, leaf) of every token set behind some calls."""
-        below = self.below[call]
-        which, at = spread(self.first[below], self.size[below])
-        string = self.string[self.begin[call][which] + self.rank[at]]
-        return which, self.target[at], string, self.register[at], self.leaf[at]
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """(place in `leaf`, place in what they do) of all token sets, by call."""
+        return joined(self.first, self.size), joined(self.begin, self.size)
 
 
 class Leaves(NamedTuple):
@@ -308,20 +303,25 @@ def called_sets(sets: CallSets, leaves: Leaves, strings: Strings, deadline: Dead
     calls = (sets.above < nodes).nonzero()[0]
     high = int(sets.register.max(initial=0)) + 1
     every, of_call = numbered((sets.symbol[calls] * high + sets.register[calls]) * sets.size + sets.below[calls])
-    symbol, below = np.divmod(every, sets.size)
-    symbol, under = np.divmod(symbol, high)
+    over, below = np.divmod(every, sets.size)
     target, string, register, leaf = columns
-    # The strings of a set grow once for every symbol that it is called with, however many of its token sets have them.
-    which, at = spread(first, size)
-    owner, most = np.empty_like(at), int(string.max(initial=0)) + 1
-    owner[at] = which
-    every, number = numbered(owner * most + string)
-    own = firsts(every // most, sets.size)
-    which, at = ranges(own[below], own[below + 1])
+    example, kind = equal_tuples(over, _lists(first, size, target, string, register)[below])
+    call, at = spread(first[below[example]], size[below[example]])
     deadline.check_bytes(len(at) * _PART_BYTES, _DOING)
-    longer = strings.below(symbol[which], which * 0, every[at] % most)
-    begin = firsts(which, len(below))[:-1]
-    return Called(below, under, first, size, target, register, leaf, number - own[owner], begin, strings.only(longer)), of_call
+    symbol, under = np.divmod(over[example][call], high)
+    longer = strings.only(strings.below(symbol, under * 0, string[at]))
+    begin = firsts(call, len(example))[kind]
+    return Called(size[below], first[below], begin, leaf, target[at], longer, under, register[at]), of_call
+
+
+def _lists(first: np.ndarray, size: np.ndarray, *columns: np.ndarray) -> np.ndarray:
+    """int64[n], the same number where the columns have the same at `first[i]` and the `size[i] - 1` places behind it."""
+    which, at = spread(first, size)
+    total, begin = np.zeros(len(size), np.uint64), segment_starts(which)
+    if len(begin):
+        rows = _hashes(at - first[which], *(column[at] for column in columns))
+        total[which[begin]] = np.add.reduceat(rows, begin)
+    return exampled(total)[2]
 
 
 def nested_ways(

@@ -495,7 +495,7 @@ class _Ways:
         order = order_of(sets.above[calls])
         self._above, self._of_call = sets.above[calls[order]], of_call[order]
         self._own, self._calls = firsts(leaves.set, sets.size)[: n + 1], firsts(self._above, n)
-        self._called = called.size[called.below]
+        self._called = called.size
         upto = np.append(0, self._called[self._of_call].cumsum())
         self.size = np.diff(self._own) + np.diff(upto[self._calls])
         self.counts = bool(parts.count.any() or sets.register.any())
@@ -503,11 +503,14 @@ class _Ways:
         deadline.check_bytes(int(self._called.sum()) * _PART_BYTES, _DOING)
         # The token sets of nodes themselves, and behind them those of all distinct calls, however many nodes make these.
         own = self._own[-1]
-        call, target, string, register, leaf = called.of(np.arange(len(called.below)))
-        self._first, leaf = own + self._called.cumsum() - self._called, np.concatenate((np.arange(own), leaf))
-        target, none = np.concatenate((leaves.target[:own], target)), np.zeros(own, np.int64)
-        add = np.concatenate((leaves.register[:own], called.under[call]))
-        self.effects, effect = EffectTable.of(target, *map(np.append, (none, add, none), (string, add[:0], register)))
+        self._first = own + self._called.cumsum() - self._called
+        target, none = np.concatenate((leaves.target[:own], called.target)), np.zeros(own, np.int64)
+        add = np.concatenate((leaves.register[:own], called.under))
+        rest = map(np.append, (none, add, none), (called.string, add[:0], called.register))
+        self.effects, effect = EffectTable.of(target, *rest)
+        leaf, at = called.places()
+        leaf = np.concatenate((np.arange(own), called.leaf.take(leaf)))
+        effect = np.concatenate((effect[:own], effect.take(at + own)))
         # An effect and a leaf are one number, so that one array is read at random, and a sort carries both.
         self._room, self._by_leaf = len(self.leaves.offset).bit_length(), False
         self._wide, self._code = len(self.effects.target).bit_length(), effect << self._room | leaf
