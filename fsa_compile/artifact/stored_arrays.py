@@ -13,7 +13,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import exampled, firsts, order_of, sorted_rows
-from fsa_compile.arrays.ranges import blocks, spread
+from fsa_compile.arrays.ranges import blocks, joined, spread
 from fsa_compile.artifact.row_pieces import PIECE, PieceTable, rows_of
 
 LEAST_BYTES = 8 << 20
@@ -293,7 +293,7 @@ def stored_arcs(
     if alike is not None:
         list_of, effect_of = list_of[alike], effect_of[alike]
     tokens = StoredTokens(_int32(list=list_of, offset=np.append(0, length.cumsum()), token=token))
-    rest = {"class": classes} | _int32(first=first_effect[effect_of], effect=own[spread(*listed)[1]])
+    rest = {"class": classes} | _int32(first=first_effect[effect_of], effect=own[joined(*listed)])
     return {"arc_offset": tokens.arc_offset, "arc_token": tokens, "arc_effect": StoredEffects(rest, tokens)}
 
 
@@ -343,7 +343,7 @@ def _alike(
     same = [(size[others] == size[of[others]]).all()]
     for some in blocks(size[others], _SETS) if same[0] else ():
         mine, theirs = others[some], of[others[some]]
-        same.append((values[spread(first[mine], size[mine])[1]] == values[spread(first[theirs], size[mine])[1]]).all())
+        same.append((values[joined(first[mine], size[mine])] == values[joined(first[theirs], size[mine])]).all())
     return (example, kind) if all(same) else None
 
 

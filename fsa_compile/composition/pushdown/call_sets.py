@@ -206,7 +206,7 @@ class PushStrings:
 
     def hashes(self, more: np.ndarray) -> np.ndarray:
         """uint64[n], of what each string consists of, with a further column int64[*] of its entries."""
-        entry = _hashes(spread(self.length * 0, self.length)[1], self.symbol, self.register, more)
+        entry = _hashes(joined(self.length * 0, self.length), self.symbol, self.register, more)
         out, full = np.zeros(len(self), np.uint64), self.length.nonzero()[0]
         if len(full):
             out[full] = np.add.reduceat(entry, self.first[full])
@@ -214,7 +214,7 @@ class PushStrings:
 
     def places(self, some: np.ndarray) -> np.ndarray:
         """Where the entries of some strings are, one string after another."""
-        return spread(self.first[some], self.length[some])[1]
+        return joined(self.first[some], self.length[some])
 
 
 def _hashes(*columns: np.ndarray) -> np.ndarray:
@@ -259,7 +259,7 @@ class Strings:
         number = np.empty(len(used), np.int64)
         number[order] = np.arange(1, len(used) + 1)
         sizes = np.append(0, length[used[order]])
-        entries, left = np.append(0, used[order]).repeat(sizes), spread(sizes * 0, sizes)[1]
+        entries, left = np.append(0, used[order]).repeat(sizes), joined(sizes * 0, sizes)
         while len(some := left.nonzero()[0]):
             entries[some] = above[entries[some]]
             left[some] -= 1

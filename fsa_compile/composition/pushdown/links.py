@@ -8,7 +8,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import ranges, segment_sizes, spread
+from fsa_compile.arrays.ranges import joined, ranges, segment_sizes, spread
 
 
 class Columns:
@@ -182,5 +182,5 @@ def called_alike(
     call = mixed(caller) + mixed(count << 32 | push) * np.uint64(3)
     _, example, which = exampled(np.add.reduceat(mixed(call), begin))
     size = size[example]
-    at = spread(begin[example], size)[1]
+    at = joined(begin[example], size)
     return size.cumsum() - size, size, which, at

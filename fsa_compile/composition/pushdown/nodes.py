@@ -127,12 +127,15 @@ class Nodes:
         n = len(self.symbolic)
         edges = distinct(self.children.row * n + self.children.node)
         row, child = edges // n, edges % n
+        begin = segment_starts(row)
+        inner = row[begin]
         depth = np.zeros(self.children.num_rows, np.int64)  # of each row: the longest path of its nodes
         for _ in range(n + 1):
             of_node = np.zeros(n, np.int64)
             np.maximum.at(of_node, of_row, depth[self.delta_row])
             new = depth.copy()
-            np.maximum.at(new, row, 1 + of_node[child])
+            if len(begin):
+                new[inner] = np.maximum(new[inner], 1 + np.maximum.reduceat(of_node[child], begin))
             if (new == depth).all():
                 return int(depth.max(initial=0))
             depth = new

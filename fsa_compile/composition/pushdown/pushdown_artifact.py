@@ -9,7 +9,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of, ranked
-from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import MOST_COUNT, NO_TEMPERATURE, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import check_lengths
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -459,7 +459,8 @@ class _Layout:
             del kind
         simple = self.machine.deterministic and self.key_sets is None
         leaf = groups.leaf.take(group)
-        if simple and groups.leaf_size.take(leaf).sum() * 8 >= LEAST_BYTES:
+        least = LEAST_BYTES // 8
+        if simple and (len(leaf) >= least or groups.leaf_size.take(leaf).sum() >= least):  # no leaf is empty
             made = stored_arcs(self.n, node, effect, leaf, TokenSets(groups.leaf_hash, groups.tokens_of_leaves), alike)
             if made is not None and is_smaller(made["arc_token"]):
                 self.out.arcs_in_lists(made, effects)
@@ -471,7 +472,7 @@ class _Layout:
         begin = size.cumsum() - size
         if listed is not group:
             begin, size = begin[which], size[which]
-            token = token[spread(begin, size)[1]]
+            token = token[joined(begin, size)]
         self.out.arcs(node.astype(np.int64, copy=False), effect, token, size, effects=effects, alike=alike)
 
     def _effects(self, group: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

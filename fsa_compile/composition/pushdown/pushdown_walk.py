@@ -30,7 +30,7 @@ import functools
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, exampled, numbered, occupied, order_of
-from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import indices, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
 from fsa_compile.composition.pushdown import items as walk_items
@@ -485,7 +485,7 @@ class Walk:
             return items
         several, run, self.num_owners = self.links.as_runs(self.num_owners, items.owner[at], begin, size)
         rest = np.ones(len(items.owner), bool)
-        rest[at[ranges(begin[several], begin[several] + size[several])[1]]] = False
+        rest[at[indices(begin[several], begin[several] + size[several])]] = False
         shared = items.at(at[begin[several]])._replace(owner=run)
         return joined([items.at(rest.nonzero()[0]), shared])
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, firsts, order_of
-from fsa_compile.arrays.ranges import ranges
+from fsa_compile.arrays.ranges import indices, ranges
 from fsa_compile.automata.pushdown import UNCOUNTED, ByteMachine
 from fsa_compile.composition.pushdown.length_summaries import with_callers
 from fsa_compile.composition.tokens.token_sets import Parts
@@ -123,7 +123,7 @@ def _leading(goal: np.ndarray, some: np.ndarray, steps: int) -> np.ndarray:
     for _ in range(steps):
         if not len(some):
             break
-        found = before[ranges(first[some], first[some + 1])[1]]
+        found = before[indices(first[some], first[some + 1])]
         some = distinct(found[~out[found]])
         out[some] = True
     return out

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, equal_rows, exampled
-from fsa_compile.arrays.ranges import ranges, segment_starts
+from fsa_compile.arrays.ranges import indices, ranges, segment_starts
 from fsa_compile.artifact.arrays import NO_TEMPERATURE, UNBOUNDED
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.stored_arrays import StoredEffects
@@ -113,7 +113,7 @@ class _Rows:
 def _targets(c: CompiledConstraint) -> np.ndarray:
     """The nodes that texts come to after whole tokens, ascending."""
     base = distinct(np.concatenate(([c.start], c.group_next, c.effects[1:, 0])).astype(np.int64))
-    return distinct(ranges(base, base + c.ladder[base, 1] + c.ladder[base, 3] + 1)[1])
+    return distinct(indices(base, base + c.ladder[base, 1] + c.ladder[base, 3] + 1))
 
 
 def _least_of_rows(c: CompiledConstraint, node: np.ndarray, need: np.ndarray) -> np.ndarray:

@@ -360,7 +360,7 @@ def _of_derived(
     added, length = rows.leaf[order], segment_sizes(begin, len(order))
     empty = (np.add.reduceat(parts.size[added], begin) <= 0).nonzero()[0]  # from which everything was taken away
     example = np.delete(order[begin], empty)
-    added, length = np.delete(added, spread(begin[empty], length[empty])[1]), np.delete(length, empty)
+    added, length = np.delete(added, joined(begin[empty], length[empty])), np.delete(length, empty)
     found = _Rows(*(column[example] for column in rows))._replace(leaf=len(offset) - 1 + np.arange(len(length)))
     return found, parts, (np.concatenate((offset, offset[-1] + length.cumsum())), np.concatenate((part, added)))
 
@@ -523,7 +523,7 @@ class _Ways:
         self._room, self._wide, self._by_leaf = self._wide, int(kind.max(initial=0)).bit_length(), True
 
     def in_order(self, nodes: slice, derived: _Rows | None, is_derived: np.ndarray) -> _Rows:
-        """The token sets of some nodes by node, then by effect or leaf; those of derived controls from what was found of these."""
+        """The token sets of some nodes by node, then by effect or leaf; those of derived controls are found already."""
         size, wide = nodes.stop - nodes.start, self._wide + self._room
         if derived is not None or size.bit_length() + wide > _MOST_BITS:
             rows = self.rows(nodes)

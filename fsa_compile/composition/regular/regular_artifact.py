@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, numbered, sorted_rows
-from fsa_compile.arrays.ranges import indices, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import indices, joined, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.byte_dfa import ByteDfa
@@ -148,7 +148,7 @@ def assemble(
     out.groups(groups.state[wide], groups.row[wide], groups.target[wide])
     narrow = (~wide).nonzero()[0]
     size = groups.size[narrow]
-    token = groups.token[spread(groups.begin[narrow], size)[1]]
+    token = groups.token[joined(groups.begin[narrow], size)]
     out.arcs(groups.state[narrow], groups.target[narrow], token, size)
     if levels:
         part = out.masked()[groups.state].nonzero()[0]

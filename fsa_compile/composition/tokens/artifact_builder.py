@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fsa_compile.arrays.integers import firsts, order_of
-from fsa_compile.arrays.ranges import segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import joined, segment_sizes, segment_starts
 from fsa_compile.artifact.arrays import ARC_BURST, ARRAYS
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.artifact.effects import arc_effects
@@ -171,7 +171,7 @@ class ArtifactBuilder:
         """Takes entries sorted by node, and copies those of nodes that stand for others."""
         if alike is not None and (alike[1:] <= alike[:-1]).any():
             size = np.diff(offset)[alike]
-            at = spread(offset[alike], size)[1]
+            at = joined(offset[alike], size)
             offset = _offsets(size)
             columns = {name: values[at] for name, values in columns.items()}
         self.arrays[f"{kind}_offset"] = offset
