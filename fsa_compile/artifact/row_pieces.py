@@ -54,7 +54,8 @@ class PieceTable:
             differs = (halves[1:end] != halves[: end - 1]).view(np.uint64)[..., 0] > 0  # some of the eight booleans
             own[int(begin == 0) :] = differs[int(begin == 0) :]
             pieces.append(block[1:end][own])
-            keys.append((mixed(pieces[-1].view(np.uint64)) * weight).sum(1, dtype=np.uint64))
+            words = pieces[-1].view(np.uint64)
+            keys.append(((words ^ words >> np.uint64(32)) * weight).sum(1, dtype=np.uint64))
             block[0] = block[end - 1]
         if not pieces:
             return np.zeros((0, self.count), np.int32)
@@ -83,7 +84,8 @@ class PieceTable:
             self._known = hashes[order], places[order]
         for begin in range(0, len(some), _BLOCK):  # which stay in the cache
             here = slice(begin, begin + _BLOCK)
-            other = (self.piece[number[here]] != some[here]).any(1).nonzero()[0] + begin
+            differs = self.piece.view(np.uint64).take(number[here], 0) != some[here].view(np.uint64)
+            other = differs.view(np.uint64)[:, 0].nonzero()[0] + begin  # some of the eight booleans
             if len(other):  # of one hash with another piece
                 number[other] = self._added(some[other])
         return number

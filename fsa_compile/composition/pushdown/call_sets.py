@@ -99,15 +99,15 @@ def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, ...]:
     frame, others are 1 + symbol * (most of all registers + 1) + register."""
     useful, left = full.copy(), np.arange(len(arcs.link_run))
     while len(left):  # a run is worth following when it, or one that it calls, has tokens
-        worth = useful[arcs.link_run[left]]
+        worth = useful.take(arcs.link_run.take(left))
         if not worth.any():
             break
         useful[arcs.link_caller[left[worth]]] = True
         left = left[~worth]
-    kept = useful[arcs.link_run].nonzero()[0]
-    symbol, counts = arcs.link_symbol[kept], int(arcs.link_count.max(initial=0)) + 1
-    label = np.where(symbol < 0, 0, 1 + symbol * counts + arcs.link_count[kept])
-    return sorted_rows(arcs.link_caller[kept], label, arcs.link_run[kept])
+    kept = useful.take(arcs.link_run).nonzero()[0]
+    counts = int(arcs.link_count.max(initial=0)) + 1
+    label = 1 + arcs.link_symbol.take(kept) * counts + arcs.link_count.take(kept)
+    return sorted_rows(arcs.link_caller.take(kept), np.maximum(label, 0, out=label), arcs.link_run.take(kept))
 
 
 class Called(NamedTuple):

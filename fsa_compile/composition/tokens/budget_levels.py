@@ -133,33 +133,33 @@ class Grid:
         return next((cell for cell in choices if size(cell) <= _MOST), least)
 
     @cached_property
-    def _members(self) -> tuple[np.ndarray, np.ndarray]:
-        """(token sets by cell, where those of each cell begin)."""
-        return order_of(self._at), firsts(self._at, len(self.node))
+    def _members(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(token sets by cell, the cell and the need of each, where those of each cell begin)."""
+        order = order_of(self._at)
+        at = self._at.take(order)
+        return order, at, self.need.take(at), firsts(at, len(self.node))
 
     def difference(self, cells: np.ndarray, i: int) -> tuple[int, np.ndarray]:
         """(hash of an earlier kept cell of the same node within the limits of kept cell i, or 0; token sets that cell i adds)."""
         cell = int(cells[i])
-        members, first = self._members
+        members, at, needs, first = self._members
         if self._num_needs[cell] == 1:  # the cells of the node are its costs, and their members lie side by side
             before = int(cells[i - 1]) if i else -1
             if before >= 0 and self.node[before] == self.node[cell]:
                 return int(self.union[before]), members[first[before + 1] : first[cell + 1]]
             return 0, members[first[cell - int(self._row[cell])] : first[cell + 1]]
         low = first[cell - int(self._row[cell] * self._num_needs[cell] + self._column[cell])]
-        mine = members[low : first[cell + 1]]
-        mine = mine[self._need_of(mine) <= self.need[cell]]
-        j = i - 1
-        while j >= 0 and self.node[cells[j]] == self.node[cell]:
-            if self.need[cells[j]] <= self.need[cell]:
-                known = self._at[mine] <= cells[j]
-                known &= self._need_of(mine) <= self.need[cells[j]]
-                return int(self.union[cells[j]]), mine[~known]
-            j -= 1
-        return 0, mine
-
-    def _need_of(self, member: np.ndarray) -> np.ndarray:
-        return self.need[self._at[member]]
+        here = slice(low, first[cell + 1])
+        node, need, below = self.node[cell], self.need[cell], 0
+        mine = needs[here] <= need
+        for other in cells[i - 1 :: -1] if i else ():
+            if self.node[other] != node:
+                break
+            if self.need[other] <= need:
+                mine &= (at[here] > other) | (needs[here] > self.need[other])
+                below = int(self.union[other])
+                break
+        return below, members[here][mine]
 
 
 def _steps(local: np.ndarray, value: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
