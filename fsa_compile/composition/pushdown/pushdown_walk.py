@@ -321,16 +321,13 @@ class Walk:
                 return moved[0]
             items = items.at(more)
         while len(items.owner):
-            which, entry = self._entries(items)
-            if self.moves.forks:
-                items = items.at(which)
+            items, entry = self._entries(items)
             if self.machine.sets is not None:
                 items, entry = self._guarded(items, entry)
             following, push = self.moves.next.take(entry), self.moves.push.take(entry)
             back = (following == RETURN).nonzero()[0]
-            on = following > 0
-            stays = (on & (push == 0)).nonzero()[0]
-            calls = (on & (push > 0)).nonzero()[0]
+            stays = ((following > 0) & (push == 0)).nonzero()[0]
+            calls = ((following > 0) & (push > 0)).nonzero()[0]
             if len(stays):
                 moved.append(self._counted(items.at(stays), following[stays], entry[stays]))
             if len(calls):
@@ -340,12 +337,13 @@ class Walk:
             moved.append(self._calls(joined([c for c, _ in called]), np.concatenate([e for _, e in called])))
         return self._distinct(joined(moved)) if moved else NO_ITEMS
 
-    def _entries(self, items: Items) -> tuple[np.ndarray | slice, np.ndarray]:
+    def _entries(self, items: Items) -> tuple[Items, np.ndarray]:
         """(item, entry) of everything that the items may do at their symbol, bounds aside."""
         at = items.control * self.width + self.kind.take(self.nodes.symbol.take(items.node))
         if not self.moves.forks:
-            return slice(None), self.moves.begin(at)
-        return spread(self.moves.begin(at), self.moves.size(at))
+            return items, self.moves.begin(at)
+        which, entry = spread(self.moves.begin(at), self.moves.size(at))
+        return items.at(which), entry
 
     def _guarded(self, items: Items, entry: np.ndarray) -> tuple[Items, np.ndarray]:
         """Items and their entries without those whose guard lets nothing pass; what is asked and done so far."""
