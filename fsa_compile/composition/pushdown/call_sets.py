@@ -149,6 +149,15 @@ class Leaves(NamedTuple):
     offset: np.ndarray
     part: np.ndarray
 
+    @staticmethod
+    def distinct(offset: np.ndarray, part: np.ndarray, parts: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(the number of each leaf among the distinct ones; their `offset` and `part`): leaves of equal tokens are one."""
+        if not len(part):
+            return part, offset, part
+        example, kind = exampled(np.add.reduceat(parts.hash[part], offset[:-1]))[1:]
+        size = np.diff(offset)[example]
+        return kind, np.append(0, size.cumsum()), part[joined(offset[example], size)]
+
 
 def leaves_of(sets: CallSets, parts: Parts, num_owners: int) -> Leaves:
     """The token sets that the members of sets have of their own."""

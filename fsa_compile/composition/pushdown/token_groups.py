@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts, numbered, occupied, order_of, sorted_rows
+from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered, occupied, order_of, sorted_rows
 from fsa_compile.arrays.ranges import blocks, indices, joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
@@ -268,13 +268,13 @@ def groups_of(
     if not deterministic:
         own, parts = _once(_in_parts(ways.rows(slice(0, len(is_derived))), offset, part), ways.effects, parts, tables)
         offset, part = np.arange(len(parts.owner) + 1), np.arange(len(parts.owner))
-        most, found = len(part), iter([_by_effect(own)])
+        most, found = len(part), iter([_Rows(*sorted_rows(*own))])
     else:
         if len(arcs.derived.node):
             is_derived[arcs.derived.node] = True
             more, parts, (offset, part) = _of_derived(arcs.derived, ways, parts, tables)
         if by_leaf:
-            kind, offset, part = _once_each(offset, part, parts)
+            kind, offset, part = Leaves.distinct(offset, part, parts)
             more = more if more is None else more._replace(leaf=kind[more.leaf])
             ways.sort_by_leaf(kind)
         most = int(ways.size.sum()) + (0 if more is None else len(more.leaf))
@@ -289,15 +289,6 @@ def groups_of(
     nested = None if ways.counts else (ways.sets, ways.leaves)
     of_leaves = offset, part, parts, hashes, sizes, reduced
     return Groups(node, effect, ways.effects, leaf, *of_leaves, ways.strings, nested=nested)
-
-
-def _once_each(offset: np.ndarray, part: np.ndarray, parts: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(the number of each leaf among the distinct ones; their `offset` and `part`): leaves of equal tokens are one."""
-    if not len(part):
-        return part, offset, part
-    _, example, kind = exampled(np.add.reduceat(parts.hash[part], offset[:-1]))
-    begin, end = offset[example], offset[example + 1]
-    return kind, np.append(0, (end - begin).cumsum()), part[indices(begin, end)]
 
 
 def _put_together(pieces: Iterator[_Rows], most: int, dtype: type[np.signedinteger[Any]], deadline: Deadline) -> _Rows:
@@ -340,11 +331,6 @@ def _within(rows: _Rows | None, nodes: slice) -> _Rows | None:
     if rows is None or not len(at := ((rows.node >= nodes.start) & (rows.node < nodes.stop)).nonzero()[0]):
         return None
     return _Rows(*(column[at] for column in rows))
-
-
-def _by_effect(rows: _Rows) -> _Rows:
-    """The rows by node, then by effect; no two rows of a node have the same. The nodes given are overwritten."""
-    return _Rows(*sorted_rows(*rows))
 
 
 def _of_derived(
