@@ -18,6 +18,23 @@ def test_stored_cells(fewest: int) -> None:
         assert grid.stored(fewest).tolist() == _searched(grid, fewest)
 
 
+def test_as_many_cells_are_kept_as_there_is_room_for() -> None:
+    rng, chosen = np.random.default_rng(0), set()
+    for _ in range(300):
+        size = int(rng.integers(1, 200))
+        node = np.sort(rng.integers(0, 6, size))
+        cost, need = rng.integers(1, 40, size), rng.integers(0, 1 + rng.integers(0, 3), size)
+        count = rng.integers(1, 1 + 2 ** int(rng.integers(1, 12)), size)
+        grid, row_bytes = Grid(node, cost, need, rng.integers(1, 1 << 60, size).astype(np.uint64), count), 2 ** int(rng.integers(13, 21))
+        for fewest, most in ((1, 1 << 20), *((n, 10 << 20) for n in (4, 16, 64, 256, 1024, 4096)), (1 << 30, 0)):
+            cells = grid.stored(fewest)
+            if len(np.unique(grid.union[cells])) * row_bytes <= most:
+                break
+        chosen.add(fewest)
+        assert grid.fitting(row_bytes).tolist() == cells.tolist()
+    assert len(chosen) > 5
+
+
 def _searched(grid: Grid, fewest: int) -> list[int]:
     out: list[int] = []
     all_that_add = set(grid.stored().tolist())
