@@ -159,15 +159,15 @@ def _over(parts: list[int], letters: int) -> int:
 def empty_rounds(tree: Node) -> bool:
     """Whether a loop in a tree repeats what prefers to read nothing: matchers differ in what they do after such a round.
 
-    A greedy loop without bound ends with it, as in `re`; of one with a bound, the round is not told from others here.
+    The greedy loops `*` and `+` end with it, as in `re`; in others, which are copies of a round, it is not told from the rest.
     """
     todo = [tree]
     while todo:
         node = todo.pop()
         todo += children(node)
         if isinstance(node, Repeat) and node.high not in (0, 1) and not widths(node.item)[0]:
-            bounded = node.high is not None and node.low != node.high
-            if has_lazy_loop(node.item) or (bounded and _has_empty_alternative(node.item)):
+            copies = node.low > 1 or node.high is not None
+            if has_lazy_loop(node.item) or (copies and _has_empty_alternative(node.item)):
                 return True
     return False
 

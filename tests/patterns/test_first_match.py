@@ -178,7 +178,7 @@ def test_a_lazy_loop_takes_the_alternative_that_stands_first(loop, accepted):
         assert machine.accepts(text.encode()) == expected, text
 
 
-@pytest.mark.parametrize("pattern", ["(?:a??b?){2}c", "a(?:b*?)*c", "(?:a|b{0,2}?)+c", "(?:(?:a||b)){0,2}a"])
+@pytest.mark.parametrize("pattern", ["(?:a??b?){2}c", "a(?:b*?)*c", "(?:a|b{0,2}?)+c", "(?:(?:a||b)){0,2}a", "(?:(?:(?:a||b)){2,})*"])
 def test_rounds_that_prefer_to_be_empty_are_refused(pattern):
     with pytest.raises(UnsupportedGrammarError, match="a loop repeats what a lazy loop or an alternative lets be empty"):
         parse_lark(f"start: T\nT: /{pattern}/", mode="longest")

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
+from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.errors import LimitError, PatternError
 from fsa_compile.grammar.grammar_tree import (  # fmt: skip
     Bounded,
@@ -48,6 +49,10 @@ from fsa_compile.unicode.code_points import NONE
 _FLAGS = re.compile(r"\(\?([aimsux]+)\)").match
 MAX_HEIGHT = 200
 """Largest number of levels of a terminal's expression, other terminals written out."""
+
+
+_ordered: SizedMemo[bool] = SizedMemo(1 << 12, lambda _: 1)
+"""Whether order matters in a pattern, for other grammars."""
 
 
 def settle_terminals(
@@ -228,7 +233,8 @@ class _Terminals:
         pattern, flags = (body.pattern, body.flags) if isinstance(body, Pattern) else (self.join(body), "")
         tree = self.parsed(pattern, flags, body)
         lazy = self.lazy and has_lazy_loop(tree)
-        ordered = lazy or (self.lazy and order_matters(tree, self.source.limits))
+        limits = self.source.limits
+        ordered = lazy or (self.lazy and _ordered.get((pattern, flags, limits), lambda: order_matters(tree, limits)))
         if not delicate and not ordered:
             return self.written_out(body)
         if ordered and empty_rounds(tree):
@@ -309,7 +315,7 @@ class _Terminals:
     def parsed(self, pattern: str, flags: str, body: Expression) -> Node:
         """The tree of a joined pattern; its errors are shown at the terminal."""
         try:
-            return parse_pattern(pattern, flag_bits(flags), self.source.limits)
+            return self.tree(Pattern(pattern, body.start, body.end, flags))
         except PatternError as error:
             what = error.what.removesuffix(f" (offset {error.start})")
             fix = "Write (?:...) for groups with names, and flags such as (?i) behind the closing slash: /.../i."
