@@ -238,7 +238,7 @@ class _Terminals:
         if not delicate and not ordered:
             return self.written_out(body)
         if ordered and empty_rounds(tree):
-            fix = "Let each round of the loop read something, such as + for *."
+            fix = "Let each round of the loop read something: + for *, and no alternative that may be empty."
             what = "a loop repeats what a lazy loop or an alternative lets be empty"
             self.source.unsupported(what, body.start, body.end, fix=fix)
         if not self.lazy:
