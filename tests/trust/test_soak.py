@@ -10,7 +10,7 @@ import pytest
 from fsa_compile import Vocabulary, compile_grammar, compile_json_schema
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.composition.pushdown.summaries import forget_summaries
-from fsa_compile.grammar.lexing import terminal_automata, terminals
+from fsa_compile.grammar.lexing import terminal_automata, terminal_patterns, terminals
 from fsa_compile.json_schema import patterns, scalars
 from fsa_compile.json_schema import patterns as schema_patterns
 from fsa_compile.vocabulary.vocabulary_tables import tables_for
@@ -69,7 +69,8 @@ def test_nothing_else_stays(exhaustive):
         compile_json_schema(schema, LETTERS)
         compile_grammar(f'start: "a{i}" /b{i}[0-9]+/', LETTERS)
 
-    lexing = terminal_automata._cache, terminal_automata._first_matches, terminal_automata._matches, terminals._kept_looks
+    automata = terminal_automata._cache, terminal_automata._first_matches, terminal_automata._matches
+    lexing = *automata, terminal_patterns._ordered, terminals._kept_looks
 
     def objects():
         for memo in (scalars._NUMBERS, schema_patterns._FOUND, *lexing):
