@@ -159,13 +159,14 @@ def _over(parts: list[int], letters: int) -> int:
 def empty_rounds(tree: Node) -> bool:
     """Whether a loop in a tree repeats what prefers to read nothing: matchers differ in what they do after such a round.
 
-    The greedy loops `*` and `+` end with it, as in `re`; in others, which are copies of a round, it is not told from the rest.
+    The greedy loops `*` and `+` end with it, as in `re`; in others, which are copies of a round, it is not told from the rest,
+    unless there is one number of rounds.
     """
     todo = [tree]
     while todo:
         node = todo.pop()
         todo += children(node)
-        if isinstance(node, Repeat) and node.high not in (0, 1) and not widths(node.item)[0]:
+        if isinstance(node, Repeat) and node.high not in (0, 1, node.low) and not widths(node.item)[0]:
             copies = node.low > 1 or node.high is not None
             if has_lazy_loop(node.item) or (copies and _has_empty_alternative(node.item)):
                 return True
