@@ -20,18 +20,21 @@ def distinct(values: np.ndarray) -> np.ndarray:
 
 def numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(the distinct values, ascending; the number of each value among them, int64)."""
-    if len(values) >= _MARKED and values.dtype == np.int64 and int(values.view(np.uint64).max()) < len(values):
-        seen = np.zeros(int(values.max()) + 1, bool)
+    size = len(values)
+    if size >= _MARKED and values.dtype == np.int64 and (most := int(values.view(np.uint64).max())) < _SPARSE * size:
+        seen = np.zeros(most + 1, bool)
         seen[values] = True
-        return seen.nonzero()[0], (seen.cumsum() - 1)[values]
+        every = seen.nonzero()[0]
+        number = np.empty(most + 1, np.int32)
+        number[every] = np.arange(len(every), dtype=np.int32)
+        return every, number.take(values).astype(np.int64)
     every, _, which = exampled(values)
     return every, which
 
 
 def exampled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(the distinct values, ascending; where each occurs first; the number of each value among them), int64."""
-    order, packed = _sorted(values)
-    ordered = values[order] if packed is None else packed >> len(values).bit_length()
+    order, ordered = in_order(values)
     begins = _begins(ordered)
     which = np.empty(len(values), np.int64)
     which[order] = begins.cumsum() - 1
@@ -41,14 +44,20 @@ def exampled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 _LONG = 200
 """Arrays from this length on are looked at for small values."""
 _LONGER = 300
-_MARKED = 100_000
-"""Arrays from this length on are numbered by marking their values, where these are smaller than their number."""
+_MARKED, _SPARSE = 1_000, 6
+"""Arrays from this length on are numbered by marking their values, where these are less than so many times as large."""
 _FALLS = 2
 
 
 def order_of(values: np.ndarray) -> np.ndarray:
     """The stable order that sorts the values, int64; 16 bits sort by radix, and numbers without their places faster than with."""
     return _sorted(values)[0]
+
+
+def in_order(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(`order_of`; the values in this order)."""
+    order, packed = _sorted(values)
+    return order, values.take(order) if packed is None else packed >> len(values).bit_length()
 
 
 def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

@@ -7,6 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 
+_SHORT = 4
+"""Ranges of fewer indices than this in the mean are spread by taking; `repeat` is slow where it repeats few times."""
+
+
 def segment_starts(values: np.ndarray) -> np.ndarray:
     """Indices at which a new value begins, int64."""
     if not len(values):
@@ -34,8 +38,10 @@ def spread(begin: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     """(number of the range, index) for every index of every range, from where the ranges begin and how many indices each has."""
     upto = size.cumsum()
     at = np.arange(upto[-1] if len(upto) else 0)
-    at += (begin + size - upto).repeat(size)
-    return np.arange(len(size)).repeat(size), at
+    which = np.arange(len(size)).repeat(size)
+    shift = begin + size - upto
+    at += shift.take(which) if len(at) < _SHORT * len(size) else shift.repeat(size)
+    return which, at
 
 
 def indices(begin: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -136,21 +136,25 @@ class Moves:
         self.kept = kinds_read(control[~one], symbol[~one], shape, kind)
         self.counted = kinds_read(control[one], symbol[one], shape, kind) if one.any() else np.zeros_like(self.kept)
 
-    def live(self, at: np.ndarray) -> np.ndarray:
-        """Whether anything is read at control * C + class."""
-        return self._size.take(self._action.take(at)) > 0
+    def action(self, at: np.ndarray) -> np.ndarray:
+        """The action at control * C + class."""
+        return self._action.take(at)
 
-    def begin(self, at: np.ndarray) -> np.ndarray:
-        """First entry at control * C + class."""
-        return self._begin.take(self._action.take(at))
+    def live(self, action: np.ndarray) -> np.ndarray:
+        """Whether anything is read by an action."""
+        return self._size.take(action) > 0
 
-    def size(self, at: np.ndarray) -> np.ndarray:
-        """Number of entries at control * C + class."""
-        return self._size.take(self._action.take(at))
+    def begin(self, action: np.ndarray) -> np.ndarray:
+        """First entry of an action."""
+        return self._begin.take(action)
 
-    def plain(self, at: np.ndarray) -> np.ndarray:
-        """At control * C + class of a simple machine, 0, the next control, or -1 where more happens."""
-        return self._plain.take(self._action.take(at))
+    def size(self, action: np.ndarray) -> np.ndarray:
+        """Number of entries of an action."""
+        return self._size.take(action)
+
+    def plain(self, action: np.ndarray) -> np.ndarray:
+        """What an action of a simple machine does: 0, the next control, or -1 where more happens."""
+        return self._plain.take(action)
 
 
 def alike(machine: ByteMachine) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import exampled, firsts, numbered, order_of
+from fsa_compile.arrays.integers import exampled, firsts, in_order, numbered, order_of
 from fsa_compile.arrays.ranges import joined, ranges, segment_sizes, spread
 
 
@@ -135,8 +135,8 @@ class Links:
         after = np.where(symbol >= 0, ret[control[of], symbol], control[of])
         live = after.nonzero()[0]
         key = of[live] * s + after[live]
-        order = order_of(key)
-        live, key = live[order], key[order]
+        order, key = in_order(key)
+        live = live[order]
         owner, whole = caller[at[live]], symbol[live] < 0
         start = (np.append(True, key[1:] != key[:-1])[: len(key)] | whole).nonzero()[0]  # a part would be the same part again
         size, key, reader = segment_sizes(start, len(key)), key[start], owner[start]

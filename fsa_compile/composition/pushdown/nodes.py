@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered
+from fsa_compile.arrays.integers import exampled, firsts, numbered
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import ByteMachine
@@ -124,21 +124,16 @@ class Nodes:
 
     def _longest_path(self, of_row: np.ndarray) -> int:
         """Most cells that one token pops; `of_row` says which node each row of delta belongs to."""
-        n = len(self.symbolic)
-        edges = distinct(self.children.row * n + self.children.node)
-        row, child = edges // n, edges % n
-        begin = segment_starts(row)
-        inner = row[begin]
-        depth = np.zeros(self.children.num_rows, np.int64)  # of each row: the longest path of its nodes
-        for _ in range(n + 1):
-            of_node = np.zeros(n, np.int64)
-            np.maximum.at(of_node, of_row, depth[self.delta_row])
-            new = depth.copy()
-            if len(begin):
-                new[inner] = np.maximum(new[inner], 1 + np.maximum.reduceat(of_node[child], begin))
-            if (new == depth).all():
-                return int(depth.max(initial=0))
-            depth = new
+        row, child = self.children.row, self.children.node
+        for length in range(len(self.symbolic) + 1):  # what is left are the edges that paths of so many more begin with
+            if not len(row):
+                return length
+            rows = np.zeros(self.children.num_rows, bool)
+            rows[row] = True
+            longer = np.zeros(len(self.symbolic), bool)
+            longer[of_row[rows[self.delta_row]]] = True
+            some = longer.take(child).nonzero()[0]
+            row, child = row[some], child[some]
         raise ConstraintError(
             "one token could close any number of nested rules, whose ends are empty",
             fix="Write the rule as a repetition, or let it end in a character of its own.",

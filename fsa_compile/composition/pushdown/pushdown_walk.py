@@ -29,7 +29,7 @@ import functools
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, exampled, numbered, occupied, order_of
+from fsa_compile.arrays.integers import distinct, exampled, in_order, numbered, occupied, order_of
 from fsa_compile.arrays.ranges import indices, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import END_HERE, RETURN, ByteMachine
@@ -222,14 +222,14 @@ class Walk:
         """Adds what was found of the leaves; what is to be read where tokens leave them."""
         items = self.leaves.taken(self.num_owners)
         self.num_owners += self.leaves.runs
-        at = items.control * self.width + self.kind[self.trie.symbol[items.node]]
-        returns = self.moves.next[self.moves.begin(at)] == RETURN
-        pending = items.at(returns & self.moves.live(at))
+        action = self.moves.action(items.control * self.width + self.kind[self.trie.symbol[items.node]])
+        returns, live = self.moves.next[self.moves.begin(action)] == RETURN, self.moves.live(action)
+        pending = items.at(returns & live)
         self.pending.append(pending)
         inside = pending.at(self.depth(pending.node) > 1)  # at least one byte is read by the entry of a leaf
         called = self.leaves.called(inside.at(inside.begun >= self.low[inside.control]), self.ret)
         self.links.parts += self.leaves.links
-        return joined([items.at(~returns & self.moves.live(at)), *called])
+        return joined([items.at(~returns & live), *called])
 
     def _most_counted(self, kind: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
         """int64[F], most iterations begun by one token in nodes of each kind, so far."""
@@ -309,9 +309,9 @@ class Walk:
 
     def _read(self, items: Items) -> Items:
         """Items after reading one symbol, runs begun by it included."""
-        moved, called = [], []
+        moved, called, action = [], [], self._action(items)
         if self.moves.simple:
-            following = self.moves.plain(items.control * self.width + self.kind.take(self.nodes.symbol.take(items.node)))
+            following = self.moves.plain(action)
             on = (following > 0).nonzero()[0]
             if len(on) == len(following):
                 return items._replace(control=following)
@@ -319,30 +319,37 @@ class Walk:
             more = (following < 0).nonzero()[0]
             if not len(more):
                 return moved[0]
-            items = items.at(more)
+            items, action = items.at(more), action.take(more)
         while len(items.owner):
-            items, entry = self._entries(items)
+            items, entry = self._entries(items, action)
             if self.machine.sets is not None:
                 items, entry = self._guarded(items, entry)
             following, push = self.moves.next.take(entry), self.moves.push.take(entry)
-            back = (following == RETURN).nonzero()[0]
-            stays = ((following > 0) & (push == 0)).nonzero()[0]
-            calls = ((following > 0) & (push > 0)).nonzero()[0]
+            back, on = (following == RETURN).nonzero()[0], following > 0
+            stays = (on & (push == 0)).nonzero()[0]
+            calls = (on & (push > 0)).nonzero()[0]
             if len(stays):
                 moved.append(self._counted(items.at(stays), following[stays], entry[stays]))
             if len(calls):
-                called.append((self._uncut(items.at(calls)), entry[calls]))
-            items = self._distinct(self._returned(self._uncut(items.at(back)))) if len(back) else NO_ITEMS
+                some = len(calls) < len(entry)
+                called.append((self._uncut(items.at(calls) if some else items), entry[calls] if some else entry))
+            if not len(back):
+                break
+            items = self._distinct(self._returned(self._uncut(items.at(back))))
+            action = self._action(items)
         if called:
             moved.append(self._calls(joined([c for c, _ in called]), np.concatenate([e for _, e in called])))
         return self._distinct(joined(moved)) if moved else NO_ITEMS
 
-    def _entries(self, items: Items) -> tuple[Items, np.ndarray]:
-        """(item, entry) of everything that the items may do at their symbol, bounds aside."""
-        at = items.control * self.width + self.kind.take(self.nodes.symbol.take(items.node))
+    def _action(self, items: Items) -> np.ndarray:
+        """The actions of items at their symbols."""
+        return self.moves.action(items.control * self.width + self.kind.take(self.nodes.symbol.take(items.node)))
+
+    def _entries(self, items: Items, action: np.ndarray) -> tuple[Items, np.ndarray]:
+        """(item, entry) of everything that the items may do by their actions, bounds aside."""
         if not self.moves.forks:
-            return items, self.moves.begin(at)
-        which, entry = spread(self.moves.begin(at), self.moves.size(at))
+            return items, self.moves.begin(action)
+        which, entry = spread(self.moves.begin(action), self.moves.size(action))
         return items.at(which), entry
 
     def _guarded(self, items: Items, entry: np.ndarray) -> tuple[Items, np.ndarray]:
@@ -475,9 +482,8 @@ class Walk:
         weight = below.end[node] - below.begin[node]
         if weight.sum() < _SHARED:
             return items
-        key = node * self.machine.num_controls + items.control[at]
-        order = order_of(key)
-        at, begin = at[order], segment_starts(key[order])
+        order, key = in_order(node * self.machine.num_controls + items.control[at])
+        at, begin = at[order], segment_starts(key)
         size = segment_sizes(begin, len(at))
         if (weight[order[begin]] * (size - 1)).sum() < _SHARED:
             return items
@@ -520,18 +526,21 @@ class Walk:
     def _calls(self, items: Items, entry: np.ndarray) -> Items:
         """Links calls to runs, all of them new at this depth; what the runs have read."""
         push = self.moves.push.take(entry)
-        count = items.begun + self.links.push_add[:, 0].take(push)
+        count = items.begun if self.apart else items.begun + self.links.push_add[:, 0].take(push)
         if self.registers.counts:
             fits = (count <= self.high[items.control]).nonzero()[0]
             items, entry, push, count = items.at(fits), entry[fits], push[fits], count[fits]
         s = self.machine.num_controls
         most = self.most_added
-        key = (items.node * s + self.moves.next.take(entry)) * most + self.moves.add.take(entry)
-        order = order_of(key)
-        key = key.take(order)
+        key = items.node * s
+        key += self.moves.next.take(entry)
+        if most > 1:
+            key *= most
+            key += self.moves.add.take(entry)
+        order, key = in_order(key)
         begin = segment_starts(key)
         starts, size, which = key[begin], segment_sizes(begin, len(key)), np.arange(len(begin))
-        caller, push, count = items.owner.take(order), push.take(order), count.take(order)
+        caller, push, count = items.owner.take(order), push.take(order), count[: len(order)] if self.apart else count.take(order)
         if len(key) > _SEVERAL and self.machine.deterministic and self.machine.sets is None:
             begin, size, which, at = called_alike(begin, size, caller, push, count)
             caller, push, count = caller.take(at), push.take(at), count.take(at)

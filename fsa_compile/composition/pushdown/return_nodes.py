@@ -354,8 +354,8 @@ class InnerNodes:
         while len(owner):
             begin = firsts(which, count)
             symbol = walk.kind[walk.trie.symbol[node[begin[content]]]]
-            at = control * walk.width + symbol
-            target, entry = walk.moves.plain(at), walk.moves.begin(at)
+            action = walk.moves.action(control * walk.width + symbol)
+            target, entry = walk.moves.plain(action), walk.moves.begin(action)
             large = begin[content + 1] - begin[content] >= _LARGE
             on, calls = large & (target > 0), large & (walk.moves.push[entry] > 0) & (walk.moves.next[entry] > 0)
             apart = ((target != 0) & ~(on | calls)).nonzero()[0]

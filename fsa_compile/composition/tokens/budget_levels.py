@@ -164,10 +164,12 @@ class Grid:
 
 def _steps(local: np.ndarray, value: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Distinct values of every node, by node: (values, place of each entry among its node's, how many, first of each)."""
-    keys, which = numbered(local << 32 | value)
-    count = np.bincount(keys >> 32, minlength=size)
+    width = int(value.max(initial=0)) + 1
+    keys, which = numbered(local * width + value)
+    of, value = np.divmod(keys, width)
+    count = np.bincount(of, minlength=size)
     first = count.cumsum() - count
-    return keys & 0xFFFFFFFF, which - first[local], count, first
+    return value, which - first.take(local), count, first
 
 
 def _running(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
