@@ -52,13 +52,15 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
       full: bool[*], owners that have tokens of their own.
     """
     size = len(arcs.node_owner)
-    owner, label, run = _useful_links(arcs, full)
-    width = int(label.max(initial=0)) + 1
-    part, call = (label == 0).nonzero()[0], (label > 0).nonzero()[0]
-    parts, first_part = run[part], firsts(owner[part], arcs.num_owners)
-    run, key = run[call], owner[call] * width + label[call]
+    key, run, bits = _useful_links(arcs, full)
+    mask = (1 << bits) - 1
+    labels = key & mask
+    part, call = (labels == 0).nonzero()[0], labels.nonzero()[0]
+    parts, first_part = run[part], firsts(key[part] >> bits, arcs.num_owners)
+    run, key = run[call], key[call]
     begin = segment_starts(key)  # of the runs that an owner calls with one label
-    end, label, first = np.append(begin[1:], len(run)), key[begin] % width, firsts(key[begin] // width, arcs.num_owners)
+    label, first = key[begin] & mask, firsts(key[begin] >> bits, arcs.num_owners)
+    end = np.append(begin[1:], len(run))
     total = np.add.reduceat(mixed(run), begin) if len(begin) else mixed(begin)
     known = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     of_set, member = np.arange(size), arcs.node_owner
@@ -69,7 +71,7 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
             members.append((of_set, member))
             deadline.check(_DOING)
             which, at = ranges(first[member], first[member + 1])
-            found.append((of_set[which] * width + label[at], at))
+            found.append((of_set[which] << bits | label[at], at))
             if not len(parts):
                 break
             which, at = ranges(first_part[member], first_part[member + 1])
@@ -82,7 +84,7 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
         sets, example, which = exampled(np.add.reduceat(total[called], starts))
         number, new, known = known_numbers(known, sets, size)
         size += len(new)
-        calls.append((key[starts] // width, key[starts] % width - 1, number[which]))
+        calls.append((key[starts] >> bits, (key[starts] & mask) - 1, number[which]))
         place, at = ranges(starts[example[new]], np.append(starts[1:], len(key))[example[new]])
         of_set, at = number[new][place], called[at]
         which, at = ranges(begin[at], end[at])
@@ -94,20 +96,26 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
     return CallSets(len(arcs.node_owner), size, of_set, member, above, by // counts, by % counts, below)
 
 
-def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, ...]:
-    """(caller, label, run) of the links that lead to tokens, in this order; label 0 says that the run is a part of the caller's
-    frame, others are 1 + symbol * (most of all registers + 1) + register."""
-    useful, left = full.copy(), np.arange(len(arcs.link_run))
-    while len(left):  # a run is worth following when it, or one that it calls, has tokens
-        worth = useful.take(arcs.link_run.take(left))
+def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """(caller << bits | label, run, bits) of the links that lead to tokens, in this order; label 0 says that the run is a part of
+    the caller's frame, others are 1 + symbol * (most of all registers + 1) + register."""
+    useful, run, caller = full.copy(), arcs.link_run, arcs.link_caller
+    while len(run):  # a run is worth following when it, or one that it calls, has tokens
+        worth = useful.take(run)
         if not worth.any():
             break
-        useful[arcs.link_caller[left[worth]]] = True
-        left = left[~worth]
+        useful[caller[worth]] = True
+        left = ~worth
+        run, caller = run[left], caller[left]
     kept = useful.take(arcs.link_run).nonzero()[0]
-    counts = int(arcs.link_count.max(initial=0)) + 1
-    label = 1 + arcs.link_symbol.take(kept) * counts + arcs.link_count.take(kept)
-    return sorted_rows(arcs.link_caller.take(kept), np.maximum(label, 0, out=label), arcs.link_run.take(kept))
+    label = 1 + arcs.link_symbol.take(kept)
+    if (counts := int(arcs.link_count.max(initial=0)) + 1) > 1:
+        label = np.maximum(1 + (label - 1) * counts + arcs.link_count.take(kept), 0)
+    bits = int(label.max(initial=0)).bit_length()
+    key = arcs.link_caller.take(kept) << bits
+    key |= label
+    key, run = sorted_rows(key, arcs.link_run.take(kept))
+    return key, run, bits
 
 
 class Called(NamedTuple):

@@ -34,7 +34,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, firsts, numbered
+from fsa_compile.arrays.integers import distinct, numbered
 from fsa_compile.arrays.ranges import ranges, segment_starts, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import ByteMachine
@@ -140,7 +140,7 @@ class _Bounds:
         effects, none = self.effects, np.zeros(0, np.int64)
         every = Ways(none, none, effects.target, effects.push, string, np.ones(len(effects.target), np.int64))
         self.written = self.does = Doing(registers, every, register, effects.set)
-        self.first = firsts(groups.node, len(arcs.node_owner))
+        self.first = groups.first
         self.size = self.real = len(places.node)
         written = machine.sets is not None or registers.counts or len(groups.node) <= _WRITTEN
         self.nested = None if written else groups.nested

@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from fsa_compile.arrays.integers import equal_tuples
+from fsa_compile.arrays.integers import equal_tuples, firsts
 from fsa_compile.arrays.ranges import spread
 from fsa_compile.artifact.guards import IMPOSSIBLE, Guard, Guards, KeySets, composed
 from fsa_compile.automata.pushdown import ByteMachine
@@ -86,6 +86,7 @@ def _split(
     return dataclasses.replace(
         groups,
         **{name: getattr(groups, name)[index] for name in names},
+        first=firsts(groups.node[index], len(groups.first) - 1),
         sets=GroupSets(guards, guarded, held[index], wants, strings),
     )
 

@@ -179,8 +179,10 @@ def called_alike(
       (where the calls of each run that is left begin, int64[k]; how many, int64[k]; the number of each run among these, int64[n];
       the calls that are left, int64[*]).
     """
-    call = mixed(caller) + mixed(count << 32 | push) * np.uint64(3)
-    _, example, which = exampled(np.add.reduceat(mixed(call), begin))
+    call = mixed(caller << 32 | push)
+    if count.any():
+        call = mixed(call + mixed(count) * np.uint64(3))
+    _, example, which = exampled(np.add.reduceat(call, begin))
     size = size[example]
     at = joined(begin[example], size)
     return size.cumsum() - size, size, which, at

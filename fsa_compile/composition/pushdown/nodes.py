@@ -49,13 +49,15 @@ class Nodes:
         self._size = size
         of_row = np.concatenate((np.repeat(np.arange(len(size)), size), arcs.pops.node))
         delta_row = np.concatenate((arcs.delta_row, arcs.pops.row))
-        useful = (costs.effect_cost < UNREACHABLE).take(costs.effect)
+        useful = costs.effect_cost < UNREACHABLE
+        useful = np.True_ if useful.all() else useful.take(costs.effect)
         alive = self._alive(machine, arcs, groups, costs, useful, of_row, delta_row)
         delta = arcs.delta.among(alive[arcs.delta.node])
         keep = alive if complete else alive & _reached(machine, groups, useful, delta, of_row, delta_row, len(alive))
         keep[0] = True
         self.number = np.where(keep, np.where(keep, size, 0).cumsum() - size, 0)
-        self.groups = (useful & keep.take(groups.node)).nonzero()[0]
+        whole = useful is np.True_ and keep[groups.first[1:] > groups.first[:-1]].all()
+        self.groups = np.arange(len(groups.node)) if whole else (useful & keep.take(groups.node)).nonzero()[0]
         kept = keep.nonzero()[0]
         self.symbolic = kept.repeat(size[kept])
         self.place = np.arange(len(self.symbolic)) - self.number[self.symbolic]
@@ -84,9 +86,9 @@ class Nodes:
         """Nodes that have tokens, accept, or have such a child, and whose frames can be finished."""
         row, child = arcs.delta.row, arcs.delta.node
         alive = arcs.accept.copy()
-        begin = segment_starts(groups.node)
-        if len(begin):
-            alive[groups.node[begin]] |= np.logical_or.reduceat(useful, begin)
+        some = (groups.first[1:] > groups.first[:-1]).nonzero()[0]
+        if len(some):
+            alive[some] |= useful is np.True_ or np.logical_or.reduceat(useful, groups.first[some])
         while True:
             full = np.zeros(arcs.delta.num_rows, bool)
             full[row[alive[child]]] = True

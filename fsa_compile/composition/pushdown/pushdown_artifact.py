@@ -251,7 +251,7 @@ class _Layout:
         """The artifact; `arcs` are those of the walk."""
         wide, low, high = self._wide()
         self._groups(low, high)
-        self._arcs((~wide).nonzero()[0])
+        self._arcs(~wide)
         self._levels()
         arrays = self._node_arrays() | self._symbol_arrays()
         if arcs.temperature is not None:
@@ -438,33 +438,36 @@ class _Layout:
         return self.increments.numbers(keys, content)
 
     def _arcs(self, narrow: np.ndarray) -> None:
-        sets, groups = self.sets, self.groups
-        narrow, alike = self._narrow_once(narrow)
-        if sets.single:
-            node, group = sets.node.take(narrow), sets.group.take(narrow)
+        """Takes the token sets that are narrow, bool[M]."""
+        sets, groups, keyed = self.sets, self.groups, self.key_sets is not None
+        if sets.single and len(sets.group) == len(groups.node):  # each is its own range
+            group: Any = narrow
+            node, alike = sets.node[narrow], self.alike
         else:
-            of, group = sets.groups(narrow)
-            node = sets.node[narrow][of]
+            some, alike = self._narrow_once(narrow.nonzero()[0])
+            of, group = sets.groups(some)
+            node = sets.node.take(some) if sets.single else sets.node[some][of]
         if self.registers.low.any():  # what is missing to a lower bound is a matter of the class
             assert sets.cost is not None
-            effects, effect = self._effects(group, sets.cost[narrow][of])
+            effects, effect = self._effects(group if keyed else groups.effect[group], sets.cost[some][of])
         else:
-            kind = self.costs.effect.take(group)
+            kind = self.costs.effect[group]
             example = np.full(len(self.costs.effect_cost), -1, kind.dtype)
-            example[kind] = group
+            example[kind] = group if keyed else kind
             used = (example >= 0).nonzero()[0]
             number = np.zeros(len(example), np.int32)
             effects, number[used] = self._effects(example[used], self.costs.effect_cost[used])
             effect = number.take(kind)
             del kind
         simple = self.machine.deterministic and self.key_sets is None
-        leaf = groups.leaf.take(group)
+        leaf = groups.leaf[group]
         least = LEAST_BYTES // 8
         if simple and (len(leaf) >= least or groups.leaf_size.take(leaf).sum() >= least):  # no leaf is empty
             made = stored_arcs(self.n, node, effect, leaf, TokenSets(groups.leaf_hash, groups.tokens_of_leaves), alike)
             if made is not None and is_smaller(made["arc_token"]):
                 self.out.arcs_in_lists(made, effects)
                 return
+        group = group.nonzero()[0] if group is narrow else group
         listed, which = self._once(group)
         size, (number, token) = groups.leaf_size[groups.leaf[listed]], groups.tokens_of(listed)
         if groups.leaf_reduced[groups.leaf[listed]].any():
@@ -475,11 +478,12 @@ class _Layout:
             token = token[joined(begin, size)]
         self.out.arcs(node.astype(np.int64, copy=False), effect, token, size, effects=effects, alike=alike)
 
-    def _effects(self, group: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`arc_effects` of some token sets of the given costs."""
-        target, push, add, final = self.groups.effects.at(self.groups.effect[group])
-        target, need = self.nodes.number[target], self.costs.effect_need[self.costs.effect[group]]
-        return arc_effects(target, self.push[push], add, final, cost, need, *self._set_effects(group))
+    def _effects(self, some: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`arc_effects` of some effects of the given costs; where there are sets of keys, of some token sets."""
+        effect, kind = (some, some) if self.key_sets is None else (self.groups.effect[some], self.costs.effect[some])
+        target, push, add, final = self.groups.effects.at(effect)
+        target, need = self.nodes.number[target], self.costs.effect_need[kind]
+        return arc_effects(target, self.push[push], add, final, cost, need, *self._set_effects(some))
 
     def _narrow_once(self, narrow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(the narrow token sets of one of every few nodes that have the same ones; int64[N'], which one stands for each)."""

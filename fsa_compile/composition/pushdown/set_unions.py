@@ -128,13 +128,16 @@ class LevelMembers:
         if not deterministic or not self._sets.single:
             return once_each(self._of(has_rows[self._sets.node].nonzero()[0], deterministic), len(has_rows))
         # Where limits are those of effects, nodes are told apart a few at a time: what is left out takes no memory.
-        groups, costs, first = self._sums.groups, self._costs, firsts(self._sets.node, len(has_rows))
+        groups, costs, nodes = self._sums.groups, self._costs, self._nodes
+        whole = len(nodes.groups) == len(groups.node)  # which are then numbered as they are here
+        first = groups.first[np.append(nodes.symbolic, len(nodes.number))] if whole else firsts(self._sets.node, len(has_rows))
         size = np.diff(first)
         node = (has_rows & (size > 0)).nonzero()[0]
         limits = mixed((costs.effect_cost << 32) + costs.effect_need)
         signature = np.empty(len(node), np.uint64)
         for some in blocks(size[node], _BLOCK):
-            group = self._sets.group.take(indices(first[node[some]], first[node[some] + 1]))
+            group = indices(first[node[some]], first[node[some] + 1])
+            group = group if whole else self._sets.group.take(group)
             each = groups.leaf_hash.take(groups.leaf.take(group)) ^ limits.take(costs.effect.take(group))
             each = mixed(each.view(np.int64))
             signature[some] = np.add.reduceat(each, size[node[some]].cumsum() - size[node[some]])

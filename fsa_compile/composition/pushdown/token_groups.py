@@ -21,8 +21,8 @@ from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "putting token sets together"
 _PART_BYTES = 96
-_BLOCK = 1 << 17
-"""Parts of token sets that are put together at once."""
+_BLOCK = 1 << 15
+"""Parts of token sets that are put together at once: so many stay in the cache."""
 _MOST_BITS = 63
 
 
@@ -83,6 +83,7 @@ class Groups:
       leaf_reduced: bool[L], whether some parts are taken away from those before them; others may follow.
       strings: push strings, bottom first, of (symbol, register of the frame it suspends); string 0 is empty. The register of
         a string's first frame is that of the node's, which is not known here: 0.
+      first: int64[N + 1], where those of each node begin.
       sets: what they ask of and do to sets of keys; None where no frame has one.
       nested: what the nodes read and call, but those of derived controls; None where registers change.
     """
@@ -98,6 +99,7 @@ class Groups:
     leaf_size: np.ndarray
     leaf_reduced: np.ndarray
     strings: PushStrings
+    first: np.ndarray
     sets: GroupSets | None = None
     nested: tuple[CallSets, Leaves] | None = None
 
@@ -288,7 +290,8 @@ def groups_of(
         reduced = np.minimum.reduceat(parts.size[part], offset[:-1]) < 0
     nested = None if ways.counts else (ways.sets, ways.leaves)
     of_leaves = offset, part, parts, hashes, sizes, reduced
-    return Groups(node, effect, ways.effects, leaf, *of_leaves, ways.strings, nested=nested)
+    first = np.append(0, ways.size.cumsum()) if deterministic and more is None else firsts(node, len(is_derived))
+    return Groups(node, effect, ways.effects, leaf, *of_leaves, ways.strings, first, nested=nested)
 
 
 def _put_together(pieces: Iterator[_Rows], most: int, dtype: type[np.signedinteger[Any]], deadline: Deadline) -> _Rows:
@@ -510,21 +513,20 @@ class _Ways:
 
     def in_order(self, nodes: slice, derived: _Rows | None, is_derived: np.ndarray) -> _Rows:
         """The token sets of some nodes by node, then by effect or leaf; those of derived controls are found already."""
-        size, wide = nodes.stop - nodes.start, self._wide + self._room
-        if derived is not None or size.bit_length() + wide > _MOST_BITS:
+        wide = self._wide + self._room
+        if derived is not None or (nodes.stop - nodes.start).bit_length() + wide > _MOST_BITS:
             rows = self.rows(nodes)
             if derived is not None:
                 own = (~is_derived[rows.node]).nonzero()[0]
                 rows = _joined_rows(derived, _Rows(*(column[own] for column in rows)))
             return self._rows(*sorted_rows(*self._rows(*rows)))
-        key, code = self._found(nodes)
-        key -= nodes.start
-        key <<= wide
+        key, code = self._found(nodes, wide)
         key |= code
         key.sort()
         low = key & (1 << self._room) - 1
         key >>= self._room
-        return self._rows((key >> self._wide) + nodes.start, key & (1 << self._wide) - 1, low)
+        key &= (1 << self._wide) - 1
+        return self._rows(np.arange(nodes.start, nodes.stop).repeat(self.size[nodes]), key, low)
 
     def rows(self, nodes: slice | np.ndarray) -> _Rows:
         """The token sets of some nodes."""
@@ -534,16 +536,16 @@ class _Ways:
     def _rows(self, node: np.ndarray, high: np.ndarray, low: np.ndarray) -> _Rows:
         return _Rows(node, low, high) if self._by_leaf else _Rows(node, high, low)
 
-    def _found(self, nodes: slice | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(node, number of effect and leaf) of the token sets of some nodes."""
-        own, calls = (
-            np.arange(first[nodes.start], first[nodes.stop])
-            if isinstance(nodes, slice)
-            else indices(first[nodes], first[nodes + 1])
-            for first in (self._own, self._calls)
-        )
-        call = self._of_call[calls]
+    def _found(self, nodes: slice | np.ndarray, shift: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(node, number of effect and leaf) of the token sets of some nodes; how far behind the first one a node is, shifted, in
+        place of it, if that is asked for."""
+        if isinstance(nodes, slice):
+            own, calls = (slice(first[nodes.start], first[nodes.stop]) for first in (self._own, self._calls))
+        else:
+            own, calls = (indices(first[nodes], first[nodes + 1]) for first in (self._own, self._calls))
+        call, of_own, of_call = self._of_call[calls], self.leaves.set[own], self._above[calls]
+        if shift is not None:
+            of_own, of_call = ((of - nodes.start) << shift for of in (of_own, of_call))
         size = self._called[call]
-        at = np.concatenate((own, joined(self._first[call], size)))
-        node = np.concatenate((self.leaves.set[own], self._above[calls].repeat(size)))
-        return node, self._code[at]
+        code = np.concatenate((self._code[own], self._code.take(joined(self._first[call], size))))
+        return np.concatenate((of_own, of_call.repeat(size))), code
