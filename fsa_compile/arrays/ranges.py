@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-
 _SHORT = 4
 """Ranges of fewer indices than this in the mean are spread by taking; `repeat` is slow where it repeats few times."""
 

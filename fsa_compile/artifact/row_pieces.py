@@ -67,21 +67,18 @@ class PieceTable:
     def _numbers(self, some: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """Numbers of pieces uint32[n, PIECE] with the given hashes, int32[n]; those that are new are added."""
         known, place = self._known
-        number, missing = np.zeros(len(keys), np.int32), np.ones(len(keys), bool)
-        if len(known):
-            at = known.searchsorted(keys)
-            at[at == len(known)] = 0
-            number, missing = place[at], known[at] != keys
-        new = missing.nonzero()[0]
+        every, example, which = exampled(keys)  # ascending numbers are found several times as fast
+        at = known.searchsorted(every)
+        at[at == len(known)] = 0
+        number = place[at] if len(known) else np.zeros(len(every), np.int32)
+        new = (known[at] != every).nonzero()[0] if len(known) else np.arange(len(every))
         if len(new):
-            every, example, which = exampled(keys[new])
-            order = example.argsort()
-            own = np.empty(len(order), np.int32)
-            own[order] = self._added(some[new[example[order]]])
-            number[new] = own[which]
-            hashes, places = np.concatenate((known, every)), np.concatenate((place, own))
+            order = new[example[new].argsort()]
+            number[order] = self._added(some[example[order]])
+            hashes, places = np.concatenate((known, every[new])), np.concatenate((place, number[new]))
             order = hashes.argsort(kind="stable")  # which is fast: two pieces, each in order
             self._known = hashes[order], places[order]
+        number = number[which]
         for begin in range(0, len(some), _BLOCK):  # which stay in the cache
             here = slice(begin, begin + _BLOCK)
             differs = self.piece.view(np.uint64).take(number[here], 0) != some[here].view(np.uint64)

@@ -293,7 +293,9 @@ def stored_arcs(
     if alike is not None:
         list_of, effect_of = list_of[alike], effect_of[alike]
     tokens = StoredTokens(_int32(list=list_of, offset=np.append(0, length.cumsum()), token=token))
-    rest = {"class": classes} | _int32(first=first_effect[effect_of], effect=own[joined(*listed)])
+    pieces = [own[joined(*(column[some] for column in listed))] for some in blocks(listed[1], _SETS)]
+    effect = np.concatenate(pieces) if pieces else own[:0]
+    rest = {"class": classes} | _int32(first=first_effect[effect_of]) | {"effect": effect}
     return {"arc_offset": tokens.arc_offset, "arc_token": tokens, "arc_effect": StoredEffects(rest, tokens)}
 
 

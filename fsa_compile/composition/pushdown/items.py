@@ -38,6 +38,12 @@ class Trie(NamedTuple):
     level: np.ndarray
     end: int
 
+    def depth(self, node: np.ndarray) -> np.ndarray:
+        """int64[n], bytes read up to some nodes, with theirs."""
+        depth = self.level.searchsorted(node, side="right")
+        depth[node >= self.end] = 1
+        return depth
+
 
 def trie_with(tables: VocabularyTables, specials: tuple[int, ...]) -> Trie:
     """The trie for a machine with the given special tokens."""
@@ -86,11 +92,34 @@ class Items(NamedTuple):
     def at(self, index: np.ndarray) -> Items:
         """Some of these, by their places or by whether each is one."""
         index = index.nonzero()[0] if index.dtype == bool else index
-        return Items(*(column.take(index) for column in self))  # a third faster than by brackets
+        owner, node, control = (column.take(index) for column in self[:3])  # a third faster than by brackets
+        return Items(owner, node, control, self.begun_at(index))
+
+    def once(self) -> Items:
+        """The same once each; only what is not deterministic comes to one item in two ways."""
+        return Items(*np.unique(np.stack(self), axis=1)) if len(self.owner) else self
+
+    def begun_at(self, index: np.ndarray) -> np.ndarray:
+        """The registers of some of these, by their places."""
+        return self.begun.take(index) if self.begun.strides[0] else zeros(len(index))
+
+
+_ZERO = np.zeros(1, np.int64)
+_ZERO.flags.writeable = False
+
+
+def zeros(size: int) -> np.ndarray:
+    """int64[size], read-only, which takes no memory: what is begun where nothing counts. `Items` see that it is made of one."""
+    return np.ndarray((size,), np.int64, _ZERO, strides=(0,))
 
 
 def joined(items: list[Items]) -> Items:
-    return items[0] if len(items) == 1 else Items(*(np.concatenate(column) for column in zip(*items)))
+    if len(items) == 1:
+        return items[0]
+    owner, node, control, begun = zip(*items)
+    counts = any(column.strides[0] for column in begun)
+    register = np.concatenate(begun) if counts else zeros(sum(map(len, begun)))
+    return Items(np.concatenate(owner), np.concatenate(node), np.concatenate(control), register)
 
 
 def joined_records(records: list[tuple[np.ndarray, ...]]) -> list[np.ndarray]:

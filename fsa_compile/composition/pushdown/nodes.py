@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fsa_compile.arrays.integers import exampled, firsts, numbered
-from fsa_compile.arrays.ranges import ranges, segment_starts, spread
+from fsa_compile.arrays.ranges import ranges, spread
 from fsa_compile.artifact.arrays import UNREACHABLE
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.arcs import Children, StackArcs
@@ -49,7 +49,7 @@ class Nodes:
         self._size = size
         of_row = np.concatenate((np.repeat(np.arange(len(size)), size), arcs.pops.node))
         delta_row = np.concatenate((arcs.delta_row, arcs.pops.row))
-        useful = costs.effect_cost < UNREACHABLE
+        useful: Any = costs.effect_cost < UNREACHABLE
         useful = np.True_ if useful.all() else useful.take(costs.effect)
         alive = self._alive(machine, arcs, groups, costs, useful, of_row, delta_row)
         delta = arcs.delta.among(alive[arcs.delta.node])

@@ -38,7 +38,7 @@ from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.class_entries import Entries
 from fsa_compile.composition.pushdown.counter_classes import Classes, Registers, TokenCounts
 from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls, derived_pending
-from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike, joined, joined_records, trie_with
+from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike, joined, joined_records, trie_with, zeros
 from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
 from fsa_compile.composition.pushdown.links import Links, called_alike
 from fsa_compile.composition.pushdown.return_nodes import InnerNodes
@@ -96,7 +96,7 @@ def summarize(machine: ByteMachine, size: int, tables: VocabularyTables, limits:
     walk.shares = False
     found = walk.leaf(size)
     leaving = Items(*found.leaving)
-    added = measure.added(leaving.owner, leaving.control, walk.depth(leaving.node) - 1, leaving.begun)
+    added = measure.added(leaving.owner, leaving.control, walk.trie.depth(leaving.node) - 1, leaving.begun)
     leaving = leaving._replace(begun=added).at(measure.fits(added))
     return Summary(measured(found.parts, found.links, measure, tables), (none,) * 4, tuple(leaving), size, 0)
 
@@ -146,6 +146,7 @@ class Walk:
         self.leaves, self.shares = UsedSummaries(machine, leaves), True
         self.skipped = self.derived.node
         self.apart = machine.deterministic and machine.sets is None and not registers.counts
+        self.uncounted = self.apart and self.moves.simple and not self.by_token.counted.any()
         self.entries = Entries(machine, tables) if machine.deterministic else None
         self.cut: CutTrie | None = None
         self.found: Entered | None = None
@@ -226,7 +227,7 @@ class Walk:
         returns, live = self.moves.next[self.moves.begin(action)] == RETURN, self.moves.live(action)
         pending = items.at(returns & live)
         self.pending.append(pending)
-        inside = pending.at(self.depth(pending.node) > 1)  # at least one byte is read by the entry of a leaf
+        inside = pending.at(self.trie.depth(pending.node) > 1)  # at least one byte is read by the entry of a leaf
         called = self.leaves.called(inside.at(inside.begun >= self.low[inside.control]), self.ret)
         self.links.parts += self.leaves.links
         return joined([items.at(~returns & live), *called])
@@ -273,12 +274,6 @@ class Walk:
         begun = (self.by_token.counted[controls] & (nodes < trie.end)).astype(np.int64)
         return Items(np.concatenate((control, owner)), nodes, controls, begun)
 
-    def depth(self, node: np.ndarray) -> np.ndarray:
-        """int64[n], bytes read up to trie nodes, with theirs."""
-        depth = self.trie.level.searchsorted(node, side="right")
-        depth[node >= self.trie.end] = 1
-        return depth
-
     def begin_wave(self) -> None:
         """From now on, new owners are runs of the next wave."""
         self.first_run = self.num_owners
@@ -286,7 +281,9 @@ class Walk:
 
     def _wave(self, seeds: Items) -> None:
         """Walks items, by depth in the trie."""
-        depth = self.depth(seeds.node)
+        if self.uncounted:
+            seeds = seeds._replace(begun=zeros(len(seeds.owner)))
+        depth = self.trie.depth(seeds.node)
         order = order_of(depth)
         seeds, depth = seeds.at(order), depth[order]
         last = int(depth[-1]) if len(depth) else 0
@@ -315,7 +312,7 @@ class Walk:
             on = (following > 0).nonzero()[0]
             if len(on) == len(following):
                 return items._replace(control=following)
-            moved.append(Items(items.owner[on], items.node[on], following[on], items.begun[on]))
+            moved.append(Items(items.owner[on], items.node[on], following[on], items.begun_at(on)))
             more = (following < 0).nonzero()[0]
             if not len(more):
                 return moved[0]
@@ -325,9 +322,9 @@ class Walk:
             if self.machine.sets is not None:
                 items, entry = self._guarded(items, entry)
             following, push = self.moves.next.take(entry), self.moves.push.take(entry)
-            back, on = (following == RETURN).nonzero()[0], following > 0
-            stays = (on & (push == 0)).nonzero()[0]
-            calls = (on & (push > 0)).nonzero()[0]
+            back, ahead = (following == RETURN).nonzero()[0], following > 0
+            stays = (ahead & (push == 0)).nonzero()[0]
+            calls = (ahead & (push > 0)).nonzero()[0]
             if len(stays):
                 moved.append(self._counted(items.at(stays), following[stays], entry[stays]))
             if len(calls):
@@ -335,11 +332,13 @@ class Walk:
                 called.append((self._uncut(items.at(calls) if some else items), entry[calls] if some else entry))
             if not len(back):
                 break
-            items = self._distinct(self._returned(self._uncut(items.at(back))))
+            items = self._returned(self._uncut(items.at(back)))
+            items = items if self.machine.deterministic else items.once()
             action = self._action(items)
         if called:
             moved.append(self._calls(joined([c for c, _ in called]), np.concatenate([e for _, e in called])))
-        return self._distinct(joined(moved)) if moved else NO_ITEMS
+        items = joined(moved) if moved else NO_ITEMS
+        return items if self.machine.deterministic else items.once()
 
     def _action(self, items: Items) -> np.ndarray:
         """The actions of items at their symbols."""
@@ -364,12 +363,6 @@ class Walk:
         passed = (begun >= 0).nonzero()[0]
         return items._replace(begun=begun).at(passed), entry[passed]
 
-    def _distinct(self, items: Items) -> Items:
-        """The same items once each; only what is not deterministic comes to one item in two ways."""
-        if self.machine.deterministic or not len(items.owner):
-            return items
-        return Items(*np.unique(np.stack(items), axis=1))
-
     def _counted(self, items: Items, control: np.ndarray, entry: np.ndarray) -> Items:
         """Items in their next control; those whose loop is full are dropped."""
         if not self.registers.counts:
@@ -383,7 +376,8 @@ class Walk:
         nodes, numbers = self.nodes, self.tables.numbers
         token = nodes.token.take(items.node)
         if len(ends := (token >= 0).nonzero()[0]):
-            self.records.append(self.by_token.fitting((items.owner[ends], token[ends], items.control[ends], items.begun[ends])))
+            found = items.owner[ends], token[ends], items.control[ends], items.begun_at(ends)
+            self.records.append(self.by_token.fitting(found))
         size = self._unread(items, depth)
         upto = size.cumsum()
         total = int(upto[-1]) if len(upto) else 0
@@ -394,7 +388,7 @@ class Walk:
             numbers = np.arange(most)
         parent = numbers[: len(size)].repeat(size)
         child = (nodes.first.take(items.node) + size - upto).take(parent) + numbers[:total]
-        return Items(items.owner.take(parent), child, items.control.take(parent), items.begun.take(parent))
+        return Items(items.owner.take(parent), child, items.control.take(parent), items.begun_at(parent))
 
     def _unread(self, items: Items, depth: int) -> np.ndarray:
         """Number of children that are still to be read, of each item: none where the control stays as it is on all bytes below,
@@ -412,7 +406,7 @@ class Walk:
             begin, count = below.begin[node], below.end[node] - below.begin[node]
             which = stays.repeat(count)
             token = below.token[np.arange(len(which)) + (begin + count - count.cumsum()).repeat(count)]
-            begun = items.begun[which] + add * (self.tables.length[token] - depth)
+            begun = items.begun[which] + (self.tables.length[token] - depth) if add else items.begun_at(which)
             found = items.owner[which], token, items.control[which], begun
             if add:
                 fits = (begun <= self.high[found[2]]).nonzero()[0]
@@ -461,7 +455,7 @@ class Walk:
         nothing = np.zeros(len(linked), np.int64)
         self.links.add(self.first_cut, self.num_owners, run[which[linked]], owner[linked], nothing - 1, nothing)
         into = keys[some] // len(self.tables.trie_first)
-        runs = Items(run[some], root[some] + len(self.trie.first), into, np.zeros(len(some), np.int64))
+        runs = Items(run[some], root[some] + len(self.trie.first), into, zeros(len(some)))
         return joined([items.at((~by_string).nonzero()[0]), runs])
 
     def _repeated(self, items: Items) -> bool:
@@ -512,7 +506,7 @@ class Walk:
             of = begin[example], end[example], items.control[example]
             reader, control, goes_on, self.num_owners = self.links.together(self.num_owners, *of, self.ret)
             which, at = ranges(goes_on[like], goes_on[like + 1])
-            return Items(reader.take(at), items.node.take(which), control.take(at), np.zeros_like(at))
+            return Items(reader.take(at), items.node.take(which), control.take(at), zeros(len(at)))
         which, at = ranges(begin, end)
         which = inside[which]
         caller, symbols, begun = self.links.callers.columns
@@ -520,13 +514,14 @@ class Walk:
         control = np.where(symbol >= 0, self.ret[items.control[which], symbol], items.control[which])
         live = control.nonzero()[0]
         at, which = at[live], which[live]
-        count = np.where(symbol[live] >= 0, begun[at], items.begun[which])  # a part of the caller's frame has the caller's set
+        # A part of the caller's frame has the caller's set.
+        count = zeros(len(at)) if self.uncounted else np.where(symbol[live] >= 0, begun[at], items.begun[which])
         return Items(caller[at], items.node[which], control[live], count)
 
     def _calls(self, items: Items, entry: np.ndarray) -> Items:
         """Links calls to runs, all of them new at this depth; what the runs have read."""
         push = self.moves.push.take(entry)
-        count = items.begun if self.apart else items.begun + self.links.push_add[:, 0].take(push)
+        count = items.begun if self.uncounted else items.begun + self.links.push_add[:, 0].take(push)
         if self.registers.counts:
             fits = (count <= self.high[items.control]).nonzero()[0]
             items, entry, push, count = items.at(fits), entry[fits], push[fits], count[fits]
@@ -534,13 +529,11 @@ class Walk:
         most = self.most_added
         key = items.node * s
         key += self.moves.next.take(entry)
-        if most > 1:
-            key *= most
-            key += self.moves.add.take(entry)
+        key = key * most + self.moves.add.take(entry) if most > 1 else key
         order, key = in_order(key)
         begin = segment_starts(key)
         starts, size, which = key[begin], segment_sizes(begin, len(key)), np.arange(len(begin))
-        caller, push, count = items.owner.take(order), push.take(order), count[: len(order)] if self.apart else count.take(order)
+        caller, push, count = items.owner.take(order), push.take(order), count if self.uncounted else count.take(order)
         if len(key) > _SEVERAL and self.machine.deterministic and self.machine.sets is None:
             begin, size, which, at = called_alike(begin, size, caller, push, count)
             caller, push, count = caller.take(at), push.take(at), count.take(at)
@@ -551,4 +544,6 @@ class Walk:
             self.links.take(run, begin, caller, self.links.push_symbol[push, 0], count)
         else:
             self.num_owners = self.links.chain(first, self.num_owners, run, caller, push, count)
+        if most == 1:
+            return Items(first + which, starts // s, starts % s, zeros(len(starts)))
         return Items(first + which, starts // (most * s), starts // most % s, starts % most)

@@ -12,12 +12,12 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, known_numbers, numbered, order_of
-from fsa_compile.arrays.ranges import blocks, ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import blocks, indices, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, RETURN
 from fsa_compile.composition.pushdown.arcs import Children
 from fsa_compile.composition.pushdown.counter_classes import Classes
 from fsa_compile.composition.pushdown.guarded_pops import GuardedPops
-from fsa_compile.composition.pushdown.items import Items, WalkContext, joined
+from fsa_compile.composition.pushdown.items import Items, WalkContext, joined, zeros
 from fsa_compile.composition.regular.trie_walk import with_aliases
 from fsa_compile.composition.tokens.token_sets import Parts, shared_parts
 from fsa_compile.errors import LimitError
@@ -77,7 +77,7 @@ class InnerNodes:
         ends = [((walk.machine.end == END_RETURN).nonzero()[0], walk.trie.end)]
         ends += [(distinct(walk.machine.returns[0]), self._here)] if self.temperature else []
         for control, node in ends:
-            walk.pending.append(Items(control, np.full(len(control), node), control, np.zeros(len(control), np.int64)))
+            walk.pending.append(Items(control, np.full(len(control), node), control, zeros(len(control))))
         self._segments: list[tuple[np.ndarray, ...]] = []
         self._num_segments = 1
         self._known = np.zeros(1, np.uint64), np.zeros(1, np.int64)  # contents, ascending, and their nodes
@@ -265,10 +265,18 @@ class InnerNodes:
             return total
         upto = np.append(begin, len(way))
         for some in blocks(np.add.reduceat(groups.size[group], begin), _BLOCK):
-            rows = slice(upto[some.start], upto[min(some.stop, len(begin))])
-            of, node, codes = self._entries(groups, way[rows], group[rows], code[rows])
-            starts = segment_starts(of)
-            total[of[starts]] = np.add.reduceat(mixed(node * (3 * self.walk.machine.num_controls) + codes), starts)
+            rows, own = slice(upto[some.start], upto[min(some.stop, len(begin))]), begin[some]
+            if not self.walk.machine.deterministic:
+                of, node, codes = self._entries(groups, way[rows], group[rows], code[rows])
+                starts = segment_starts(of)
+            else:  # once each, and no group is empty
+                first, size = groups.begin[group[rows]], groups.size[group[rows]]
+                self.walk.deadline.check_bytes(int(size.sum()) * _PAIR_BYTES, _DOING)
+                node, codes = groups.node.take(indices(first, first + size)), code[rows].repeat(size)
+                starts = (size.cumsum() - size)[own - rows.start]
+            each = node * (3 * self.walk.machine.num_controls)
+            each += codes
+            total[way[own]] = np.add.reduceat(mixed(each), starts)
         return total
 
     def _entries(self, groups: _Groups, pair: np.ndarray, group: np.ndarray, code: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -324,7 +332,7 @@ class InnerNodes:
         self.accept.append(accept)
 
         def items(at: np.ndarray, control: np.ndarray) -> Items:
-            return Items(owner[at], node[at], control, np.zeros(len(at), np.int64))
+            return Items(owner[at], node[at], control, zeros(len(at)))
 
         again = ((code >= s) & (code < 2 * s)).nonzero()[0]
         if len(again):
@@ -360,7 +368,7 @@ class InnerNodes:
             on, calls = large & (target > 0), large & (walk.moves.push[entry] > 0) & (walk.moves.next[entry] > 0)
             apart = ((target != 0) & ~(on | calls)).nonzero()[0]
             row, at = ranges(begin[content[apart]], begin[content[apart] + 1])
-            seeds.append(Items(owner[apart[row]], node[at], control[apart[row]], np.zeros(len(row), np.int64)))
+            seeds.append(Items(owner[apart[row]], node[at], control[apart[row]], zeros(len(row))))
             called = self._called(owner[calls], content[calls], entry[calls])
             owner, content, control = map(np.append, (owner[on], content[on], target[on]), called)
             ends = (walk.trie.token[node] >= 0).nonzero()[0]

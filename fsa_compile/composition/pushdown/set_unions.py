@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, exampled, firsts
+from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered
 from fsa_compile.arrays.ranges import blocks, indices, segment_sizes, segment_starts, spread
 from fsa_compile.composition.pushdown.costs import Costs
 from fsa_compile.composition.pushdown.nodes import Nodes
@@ -68,6 +68,13 @@ class RangeSums:
     def hashes(self, some: np.ndarray) -> np.ndarray:
         """The hashes of some ranges."""
         return self.groups.leaf_hash.take(self._leaves(some)) if self.sets.single else self.all_hashes[some]
+
+    def kinds(self, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(hashes; which of them each of some ranges has)."""
+        if not self.sets.single:
+            return self.all_hashes[some], np.arange(len(some))
+        every, which = numbered(self._leaves(some).astype(np.int64, copy=False))
+        return self.groups.leaf_hash.take(every), which
 
     @cached_property
     def all_sizes(self) -> np.ndarray:
@@ -163,7 +170,7 @@ class LevelMembers:
 
     def _add_to(self, rows: np.ndarray, which: np.ndarray, index: np.ndarray) -> None:
         """Adds the tokens of ranges of token sets to bit rows, as `Members.add_to`; many of them have rows of their own."""
-        left = ~self._pool.add_stored(rows, which, self._sums.hashes(index))
+        left = ~self._pool.add_stored(rows, which, *self._sums.kinds(index))
         of, group = self._sets.groups(index[left])
         self._sums.groups.add_to(rows, which[left][of], group, self._pool.tables)
 

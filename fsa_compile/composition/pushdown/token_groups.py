@@ -539,13 +539,15 @@ class _Ways:
     def _found(self, nodes: slice | np.ndarray, shift: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(node, number of effect and leaf) of the token sets of some nodes; how far behind the first one a node is, shifted, in
         place of it, if that is asked for."""
-        if isinstance(nodes, slice):
-            own, calls = (slice(first[nodes.start], first[nodes.stop]) for first in (self._own, self._calls))
-        else:
-            own, calls = (indices(first[nodes], first[nodes + 1]) for first in (self._own, self._calls))
+        own, calls = (
+            slice(first[nodes.start], first[nodes.stop])
+            if isinstance(nodes, slice)
+            else indices(first[nodes], first[nodes + 1])
+            for first in (self._own, self._calls)
+        )
         call, of_own, of_call = self._of_call[calls], self.leaves.set[own], self._above[calls]
-        if shift is not None:
-            of_own, of_call = ((of - nodes.start) << shift for of in (of_own, of_call))
+        if shift is not None and isinstance(nodes, slice):
+            of_own, of_call = (of_own - nodes.start) << shift, (of_call - nodes.start) << shift
         size = self._called[call]
         code = np.concatenate((self._code[own], self._code.take(joined(self._first[call], size))))
         return np.concatenate((of_own, of_call.repeat(size))), code

@@ -20,7 +20,7 @@ _SHARED = "bit rows"
 _SHARED_BYTES = 48 << 20
 """So many bytes of rows are kept for a vocabulary, such as those of JSON strings."""
 _MOST_ROWS = 1 << 16
-_FRESH = 256
+_FRESH = 1024
 """So many rows that are not cut into pieces yet are cut together."""
 _MANY = 100
 """More sets than this are looked up together."""
@@ -142,9 +142,10 @@ class RowPool:
     def __getitem__(self, row: int) -> np.ndarray:
         return self._shared.row(self._at[row])
 
-    def add_stored(self, rows: np.ndarray, which: np.ndarray, hashes: np.ndarray) -> np.ndarray:
-        """Adds some sets to bit rows uint32[n, W], set i to row `which[i]`; bool[*], which sets are stored and were added."""
-        places = self._shared.places(hashes)
+    def add_stored(self, rows: np.ndarray, which: np.ndarray, hashes: np.ndarray, kind: np.ndarray) -> np.ndarray:
+        """Adds some sets to bit rows uint32[n, W], set i to row `which[i]`; bool[*], which sets are stored and were added. Set i
+        has the hash `hashes[kind[i]]`."""
+        places = self._shared.places(hashes).take(kind)
         stored = (places >= 0).nonzero()[0]
         stored = stored[order_of(places[stored])]  # each set's row is made once
         row, of = self[0], 0
