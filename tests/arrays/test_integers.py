@@ -9,7 +9,7 @@ from fsa_compile.arrays import integers
 
 
 @pytest.mark.parametrize("size", [0, 1, 250, integers._MARKED - 1, integers._MARKED, integers._MARKED + 7])
-@pytest.mark.parametrize("high", [1, 300, integers._MARKED - 1, integers._MARKED + 1, 1 << 40])
+@pytest.mark.parametrize("high", [1, 300, integers._MARKED - 1, *(integers._SPARSE * integers._MARKED + n for n in (0, 1)), 1 << 40])
 @pytest.mark.parametrize("low", [0, -5])
 def test_numbered(size, high, low):
     values = np.random.default_rng(size + high).integers(low, high, size)
@@ -30,7 +30,9 @@ def test_values_in_order_with_examples(size, high, kind):
     expected = np.unique(values, return_index=True, return_inverse=True)
     assert [column.dtype for column in (every, first, which)] == [kind, np.int64, np.int64]
     assert all(np.array_equal(a, b.ravel()) for a, b in zip((every, first, which), expected))
-    assert np.array_equal(integers.order_of(values), values.argsort(kind="stable"))
+    order = values.argsort(kind="stable")
+    assert np.array_equal(integers.order_of(values), order)
+    assert all(map(np.array_equal, integers.in_order(values), (order, values[order])))
 
 
 @pytest.mark.parametrize("high", [1, 9, 1 << 30])

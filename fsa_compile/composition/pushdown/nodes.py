@@ -126,20 +126,19 @@ class Nodes:
 
     def _longest_path(self, of_row: np.ndarray) -> int:
         """Most cells that one token pops; `of_row` says which node each row of delta belongs to."""
-        row, child = self.children.row, self.children.node
-        for length in range(len(self.symbolic) + 1):  # what is left are the edges that paths of so many more begin with
-            if not len(row):
-                return length
-            rows = np.zeros(self.children.num_rows, bool)
+        row, child, length = self.children.row, self.children.node, 0
+        while len(row):  # the edges that paths of so many more begin with
+            rows, longer = np.zeros(self.children.num_rows, bool), np.zeros(len(self.symbolic), bool)
             rows[row] = True
-            longer = np.zeros(len(self.symbolic), bool)
             longer[of_row[rows[self.delta_row]]] = True
             some = longer.take(child).nonzero()[0]
-            row, child = row[some], child[some]
-        raise ConstraintError(
-            "one token could close any number of nested rules, whose ends are empty",
-            fix="Write the rule as a repetition, or let it end in a character of its own.",
-        )
+            if len(some) == len(row):
+                raise ConstraintError(
+                    "one token could close any number of nested rules, whose ends are empty",
+                    fix="Write the rule as a repetition, or let it end in a character of its own.",
+                )
+            row, child, length = row[some], child[some], length + 1
+        return length
 
 
 def _reached(

@@ -513,14 +513,13 @@ class _Ways:
 
     def in_order(self, nodes: slice, derived: _Rows | None, is_derived: np.ndarray) -> _Rows:
         """The token sets of some nodes by node, then by effect or leaf; those of derived controls are found already."""
-        wide = self._wide + self._room
-        if derived is not None or (nodes.stop - nodes.start).bit_length() + wide > _MOST_BITS:
+        if derived is not None or (nodes.stop - nodes.start).bit_length() + self._wide + self._room > _MOST_BITS:
             rows = self.rows(nodes)
             if derived is not None:
                 own = (~is_derived[rows.node]).nonzero()[0]
                 rows = _joined_rows(derived, _Rows(*(column[own] for column in rows)))
             return self._rows(*sorted_rows(*self._rows(*rows)))
-        key, code = self._found(nodes, wide)
+        key, code = self._found(nodes, self._wide + self._room)
         key |= code
         key.sort()
         low = key & (1 << self._room) - 1
@@ -537,8 +536,7 @@ class _Ways:
         return _Rows(node, low, high) if self._by_leaf else _Rows(node, high, low)
 
     def _found(self, nodes: slice | np.ndarray, shift: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(node, number of effect and leaf) of the token sets of some nodes; how far behind the first one a node is, shifted, in
-        place of it, if that is asked for."""
+        """(node, number of effect and leaf) of the token sets of some nodes; with a shift, nodes behind the first one, shifted."""
         own, calls = (
             slice(first[nodes.start], first[nodes.stop])
             if isinstance(nodes, slice)
@@ -548,6 +546,5 @@ class _Ways:
         call, of_own, of_call = self._of_call[calls], self.leaves.set[own], self._above[calls]
         if shift is not None and isinstance(nodes, slice):
             of_own, of_call = (of_own - nodes.start) << shift, (of_call - nodes.start) << shift
-        size = self._called[call]
-        code = np.concatenate((self._code[own], self._code.take(joined(self._first[call], size))))
-        return np.concatenate((of_own, of_call.repeat(size))), code
+        at = joined(self._first[call], size := self._called[call])
+        return np.concatenate((of_own, of_call.repeat(size))), np.concatenate((self._code[own], self._code.take(at)))
