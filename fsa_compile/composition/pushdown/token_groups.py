@@ -536,7 +536,7 @@ class _Ways:
         return _Rows(node, low, high) if self._by_leaf else _Rows(node, high, low)
 
     def _found(self, nodes: slice | np.ndarray, shift: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(node, number of effect and leaf) of the token sets of some nodes; with a shift, nodes behind the first one, shifted."""
+        """(node, number of effect and leaf) of token sets of some nodes; with a shift, nodes from the first one on, shifted."""
         own, calls = (
             slice(first[nodes.start], first[nodes.stop])
             if isinstance(nodes, slice)
