@@ -36,9 +36,12 @@ def exampled(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(the distinct values, ascending; where each occurs first; the number of each value among them), int64."""
     order, ordered = in_order(values)
     begins = _begins(ordered)
+    number = np.add.accumulate(begins, dtype=np.int64)  # half of the time that `cumsum` takes for a few numbers
+    number -= 1
     which = np.empty(len(values), np.int64)
-    which[order] = begins.cumsum() - 1
-    return ordered[begins], order[begins], which
+    which[order] = number
+    at = begins.nonzero()[0]
+    return ordered.take(at), order.take(at), which
 
 
 _LONG = 200
@@ -170,7 +173,7 @@ def firsts(values: np.ndarray, size: int) -> np.ndarray:
     """Where each of the numbers 0, 1, ..., `size` begins among the values, of 0 to `size` - 1, once they are sorted:
     int64[size + 1]."""
     out = np.zeros(size + 1, np.int64)
-    np.bincount(values, minlength=size).cumsum(out=out[1:])
+    np.add.accumulate(np.bincount(values, minlength=size), out=out[1:])
     return out
 
 

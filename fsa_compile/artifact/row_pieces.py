@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,6 +16,10 @@ _ROWS = 16
 """Rows that are cut together: so many stay in the cache."""
 _BLOCK = 1 << 12
 """Pieces that are compared together."""
+_LATE = 16
+"""Late pieces are sorted in with all others once they are one in so many."""
+_Known: TypeAlias = "tuple[np.ndarray, np.ndarray]"
+_NONE: _Known = np.zeros(0, np.uint64), np.zeros(0, np.int32)
 
 
 class PieceTable:
@@ -31,7 +36,8 @@ class PieceTable:
     def __init__(self, words: int) -> None:
         self._words, self.count, self.size = words, -(-words // PIECE), 0
         self.piece = np.zeros((64, PIECE), np.uint32)
-        self._known = np.zeros(0, np.uint64), np.zeros(0, np.int32)  # hashes, ascending, and their pieces
+        # Hashes, ascending, and their pieces: most, and those that have come since. So a few new ones do not move all others.
+        self._known = self._late = _NONE
 
     def cut(self, rows: Callable[[slice], np.ndarray], size: int) -> np.ndarray:
         """Takes rows: the numbers of their pieces, int32[size, count].
@@ -43,8 +49,8 @@ class PieceTable:
           size: how many there are.
         """
         weight = mixed(np.arange(PIECE // 2)) | np.uint64(1)
-        block = np.zeros((_ROWS + 1, self.count, PIECE), np.uint32)  # the first one is the last row of the block before
-        halves, flat = block.view(np.uint64), block.reshape(_ROWS + 1, -1)
+        block = np.zeros((min(size, _ROWS) + 1, self.count, PIECE), np.uint32)  # first the last row of the block before
+        halves, flat = block.view(np.uint64), block.reshape(len(block), -1)
         new, pieces, keys = np.ones((size, self.count), bool), list[np.ndarray](), list[np.ndarray]()
         for begin in range(0, size, _ROWS):
             some = rows(slice(begin, begin + _ROWS))
@@ -66,18 +72,15 @@ class PieceTable:
 
     def _numbers(self, some: np.ndarray, keys: np.ndarray) -> np.ndarray:
         """Numbers of pieces uint32[n, PIECE] with the given hashes, int32[n]; those that are new are added."""
-        known, place = self._known
-        every, example, which = exampled(keys)  # ascending numbers are found several times as fast
-        at = known.searchsorted(every)
-        at[at == len(known)] = 0
-        number = place[at] if len(known) else np.zeros(len(every), np.int32)
-        new = (known[at] != every).nonzero()[0] if len(known) else np.arange(len(every))
+        keys, example, which = exampled(keys)
+        number = _found(self._late, keys, _found(self._known, keys, np.full(len(keys), -1, np.int32)))
+        new = (number < 0).nonzero()[0]
         if len(new):
-            order = new[example[new].argsort()]
-            number[order] = self._added(some[example[order]])
-            hashes, places = np.concatenate((known, every[new])), np.concatenate((place, number[new]))
-            order = hashes.argsort(kind="stable")  # which is fast: two pieces, each in order
-            self._known = hashes[order], places[order]
+            order = example[new].argsort()
+            number[new[order]] = self._added(some[example[new[order]]])
+            self._late = _merged(self._late, (keys[new], number[new]))
+            if len(self._late[0]) * _LATE > len(self._known[0]):
+                self._known, self._late = _merged(self._known, self._late), _NONE
         number = number[which]
         for begin in range(0, len(some), _BLOCK):  # which stay in the cache
             here = slice(begin, begin + _BLOCK)
@@ -107,14 +110,30 @@ class PieceTable:
         new = np.ones(index.shape, bool)
         np.not_equal(index[1:], index[:-1], out=new[1:])  # no piece of the row before occurs first
         flat = index.ravel()[new.ravel().nonzero()[0]]
-        first = np.full(self.size, len(flat), np.int32)
-        first[flat[::-1]] = np.arange(len(flat) - 1, -1, -1, dtype=np.int32)
-        used = (first < len(flat)).nonzero()[0]
-        used = used[first.take(used).argsort()]
-        first[used] = np.arange(len(used), dtype=np.int32)
+        first, place = np.empty(self.size, np.int32), np.arange(len(flat), dtype=np.int32)  # only the pieces met are looked up
+        first[flat[::-1]] = place[::-1]
+        used = flat[first.take(flat) == place]
+        first[used] = place[: len(used)]
         return self.piece.take(used, 0), first.take(index)
 
 
 def rows_of(piece: np.ndarray, index: np.ndarray, words: int) -> np.ndarray:
     """Rows uint32[..., words] of pieces uint32[*, PIECE], by their numbers int32[..., count]."""
     return piece.take(index, 0).reshape(*index.shape[:-1], index.shape[-1] * PIECE)[..., :words]
+
+
+def _found(known: _Known, keys: np.ndarray, number: np.ndarray) -> np.ndarray:
+    """The pieces of some hashes, ascending, that are known, int32[n]; the given numbers of the others."""
+    hashes, piece = known
+    if not len(hashes):
+        return number
+    at = hashes.searchsorted(keys)
+    at[at == len(hashes)] = 0
+    return np.where(hashes[at] == keys, piece[at], number)
+
+
+def _merged(known: _Known, more: _Known) -> _Known:
+    """Both together, in order."""
+    hashes, piece = np.concatenate((known[0], more[0])), np.concatenate((known[1], more[1]))
+    order = hashes.argsort(kind="stable")  # which is fast: two pieces, each in order
+    return hashes[order], piece[order]
