@@ -11,12 +11,12 @@ from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsa_compile.artifact.constraint import CompiledConstraint
-from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.errors import ConstraintError, checked_flag, is_whole, shown
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from fsa_compile.compiler.cache import CompileCache
     from fsa_compile.filters import Filter, Filters
 
 
@@ -109,7 +109,11 @@ class Request:
 
 def checked_cache(cache: Any) -> CompileCache | None:
     """A cache as users give it, None for none; raises `ConstraintError` for anything else."""
-    if cache is not None and not isinstance(cache, CompileCache):
+    if cache is None:
+        return None
+    from fsa_compile.compiler.cache import CompileCache
+
+    if not isinstance(cache, CompileCache):
         what = f"the cache is a {type(cache).__name__}"
         raise ConstraintError(what, fix="Pass cache=CompileCache(folder), or leave it out.")
     return cache

@@ -12,7 +12,6 @@ import numpy as np
 from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import NO_END, UNCOUNTED, ByteMachine
-from fsa_compile.composition.pushdown.pushdown_walk import summarize
 from fsa_compile.composition.pushdown.summaries import LeafProcedure, Summary, leaf_procedures_of
 from fsa_compile.composition.regular.trie_walk import KnownTokens, TokenLists
 from fsa_compile.limits import CompileLimits, Deadline
@@ -32,6 +31,8 @@ def known_tokens(dfa: ByteDfa, tables: VocabularyTables, limits: CompileLimits, 
         return None
 
     def walk(machine: ByteMachine, size: int) -> Summary:
+        from fsa_compile.composition.pushdown.pushdown_walk import summarize  # most loops are known, and it loads many modules
+
         return summarize(machine, size, tables, limits, deadline)
 
     leaves = leaf_procedures_of(_machine(dfa), bases[:0], bases, tables, walk, only_loops=True)

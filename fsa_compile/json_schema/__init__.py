@@ -32,7 +32,6 @@ from fsa_compile.arrays.recursion import deep_recursion
 from fsa_compile.artifact.constraint import CompiledConstraint
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.compiler.arguments import Canonical, Request
-from fsa_compile.compiler.cache import CompileCache
 from fsa_compile.compiler.machines import compile_dfa, compile_machine
 from fsa_compile.errors import (
     ConstraintError,
@@ -45,7 +44,6 @@ from fsa_compile.errors import (
 )
 from fsa_compile.inputs.guard import guarded
 from fsa_compile.inputs.json_input import json_text
-from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters
 from fsa_compile.json_schema.container_base import Attempts, SchemaParts
 from fsa_compile.json_schema.containers import Frames
 from fsa_compile.json_schema.derivatives import Derivatives
@@ -58,6 +56,7 @@ from fsa_compile.json_schema.string_spelling import Speller
 from fsa_compile.limits import CompileLimits, Deadline
 
 if TYPE_CHECKING:
+    from fsa_compile.compiler.cache import CompileCache
     from fsa_compile.filters import Filter
 
 FLAT_STATES = 512
@@ -113,8 +112,11 @@ def compile_json_schema(
     given, schema = schema, read_schema(schema, limits)
     text = given if isinstance(given, str) else json_text(schema)
     request = Request.of(tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
-    depths = depths_of(options)
-    read = options if depths is None and request.is_plain else without_counters(options)
+    read = options
+    if options.bounds_depth or not request.is_plain:
+        from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters  # most schemas do without
+
+        read = without_counters(options)
 
     def make(apart: bool) -> CompiledConstraint:
         def build(kept: Any) -> tuple[ByteMachine, Document]:
@@ -122,10 +124,10 @@ def compile_json_schema(
             return _machine_of(document := document_of(kept, options), own, limits, request.deadline, apart), document
 
         (machine, document), left_out = enforceable(schema, options.unenforced, build)
-        if depths is None:
-            made = compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
+        if options.bounds_depth:
+            made = compile_dfa(truncated(machine, depths_of(options), limits, request.deadline), request)
         else:
-            made = compile_dfa(truncated(machine, depths, limits, request.deadline), request)
+            made = compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
         whole = document_of(schema, options) if left_out else document
         more = {"unenforced": left_out, "open_objects": open_places(whole, options)}
         return dataclasses.replace(made, extra=made.extra | {name: places for name, places in more.items() if places})
@@ -180,7 +182,7 @@ def schema_machine(
     """
     options, limits = checked_options(options), limits or CompileLimits()
     deadline = deadline or Deadline(limits)
-    if depths_of(options) is not None:
+    if options.bounds_depth:
         what = "a machine with a stack has no bounds on depth"
         raise ConstraintError(what, fix="Use compile_json_schema, or leave max_object_depth and max_array_depth out.")
     return _machine_of(document_of(read_schema(schema, limits), options), options, limits, deadline, outcomes_apart)

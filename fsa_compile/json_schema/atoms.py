@@ -4,8 +4,7 @@ An atom is a plain hashable record. Its meaning within a frame changes as member
 `Count(2, 5, 1)`, `Items` drops its first prefix. `derivatives` does that.
 """
 
-from __future__ import annotations
-
+# No annotations as strings here: `NamedTuple` compiles each one, which takes longer than all else in loading this module.
 from fractions import Fraction
 from typing import Any, NamedTuple
 

@@ -35,10 +35,9 @@ class Depths(NamedTuple):
         return f"max_object_depth={self.objects}, max_array_depth={self.arrays}"
 
 
-def depths_of(options: SchemaOptions) -> Depths | None:
-    """The bounds that options ask for, None when they ask for none."""
-    depths = Depths(options.max_object_depth, options.max_array_depth)
-    return None if depths == (None, None) else depths
+def depths_of(options: SchemaOptions) -> Depths:
+    """The bounds that options ask for."""
+    return Depths(options.max_object_depth, options.max_array_depth)
 
 
 def without_counters(options: SchemaOptions) -> SchemaOptions:

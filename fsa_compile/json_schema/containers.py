@@ -8,7 +8,8 @@ member is one call whose outcomes lead to what is left. All equal frames are one
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsa_compile.automata.pushdown import UNCOUNTED
 from fsa_compile.json_schema.atoms import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, Count, Has
@@ -18,9 +19,11 @@ from fsa_compile.json_schema.derivatives import Case
 from fsa_compile.json_schema.key_classes import KeyClass
 from fsa_compile.json_schema.machine_builder import Moves
 from fsa_compile.json_schema.string_spelling import QUOTE
-from fsa_compile.json_schema.unique_items import Differing
-from fsa_compile.json_schema.unordered_objects import AnyOrder
 from fsa_compile.json_schema.values import UNORDERED, Order, Orders, Value, widest
+
+if TYPE_CHECKING:
+    from fsa_compile.json_schema.unique_items import Differing
+    from fsa_compile.json_schema.unordered_objects import AnyOrder
 
 _COMMA, _SPACE, _NEWLINE = b", \n"
 _OPEN_ARRAY, _CLOSE_ARRAY, _OPEN_OBJECT = b"[]{"
@@ -41,8 +44,7 @@ class Frames(ContainerBase):
 
     def __init__(self, parts: SchemaParts) -> None:
         super().__init__(parts)
-        controls, _, scalars, attempts, derivatives, options = parts
-        decisions, keywords = attempts.decisions, attempts.keywords
+        self._parts, (controls, _, _, attempts, derivatives, options) = parts, parts
         self._order_number = attempts.orders
         self._orders: dict[int, Order] = {}
         self._sorted: dict[int, tuple[str, ...]] = {}
@@ -50,9 +52,10 @@ class Frames(ContainerBase):
         self._places: dict[int, list[Place]] = {}
         self._coming: dict[Any, Any] = {}
         self._targets: dict[Any, int] = {}
-        self._differing = Differing(self, controls, scalars, decisions, keywords, derivatives, options)
         self._any_order: AnyOrder | None = None
         if options.key_order == "any":
+            from fsa_compile.json_schema.unordered_objects import AnyOrder
+
             self._any_order = AnyOrder(self, controls, attempts, derivatives)
 
     # values
@@ -97,6 +100,13 @@ class Frames(ContainerBase):
         return ((QUOTE, QUOTE, self._scalars.string(formula)),)
 
     # arrays
+
+    @cached_property
+    def _differing(self) -> Differing:
+        from fsa_compile.json_schema.unique_items import Differing  # many schemas have no arrays
+
+        controls, _, scalars, attempts, derivatives, options = self._parts
+        return Differing(self, controls, scalars, attempts.decisions, attempts.keywords, derivatives, options)
 
     def _first_of_array(self, formula: int) -> int:
         """The control after "[" of an array."""

@@ -535,12 +535,14 @@ class Keywords:
 
     def _unevaluated(self, schema: dict[str, Any]) -> list[Value]:
         """Last of all, so that its branches have no say in the order of keys."""
-        from fsa_compile.json_schema.unevaluated import Unevaluated
-
         alone = "$ref" in schema and self._document.draft <= 7 and self._document.declared
         keywords = () if alone else ("unevaluatedProperties", "unevaluatedItems")
         said = [keyword for keyword in keywords if keyword in schema and schema[keyword] is not True and schema[keyword] != {}]
         said += ["unevaluatedProperties"] if id(schema) in self._to_close else []
+        if not said:
+            return []
+        from fsa_compile.json_schema.unevaluated import Unevaluated  # few schemas say so
+
         parts = (self._document, self._values, self._options)
         return [Unevaluated(self, *parts, keyword, schema).value(self._made_of) for keyword in said]
 

@@ -114,6 +114,11 @@ class SchemaOptions:
         """Whether a string of printable ASCII is spelled alike where it is one of a list, and where it matches a pattern."""
         return self.word_escapes == "shortest" and self.string_escapes != "all"
 
+    @property
+    def bounds_depth(self) -> bool:
+        """Whether there is a bound on how deep objects or arrays nest."""
+        return self.max_object_depth is not None or self.max_array_depth is not None
+
     @staticmethod
     def choices(name: str) -> tuple[str, ...]:
         """What an option that is one of several words may be."""
