@@ -78,16 +78,25 @@ _FORMATS = {
     "b": {"type": "string", "maxLength": 90},
     "c": {"type": "array", "items": {"type": "string", "format": "hostname"}, "maxItems": 5},
 }
+_SPECIAL = {
+    "fsa_compile.automata.boolean", "fsa_compile.automata.openfst", "fsa_compile.compiler.cache", "fsa_compile.filters.characters",
+    "fsa_compile.json_schema.bounded_depth", "fsa_compile.json_schema.unevaluated", "fsa_compile.json_schema.unordered_objects",
+    "fsa_compile.languages.groups",
+}  # fmt: skip
+_CLOSED = "'type': 'object', 'additionalProperties': False"
+_OF_OPEN = {"fsa_compile.composition.pushdown.pushdown_walk", "fsa_compile.json_schema.unique_items"}
+"""A closed schema has no place for any array, and needs no stack."""
 
 
 @pytest.mark.parametrize(
     ("call", "unwanted"),
     [
-        ("compile_json_schema({'properties': {'a': {'type': 'integer'}}}, v)", {"fsa_compile.filters.characters", "fsa_compile.languages.groups"}),
+        ("compile_json_schema({'properties': {'a': {'type': 'integer'}}}, v)", _SPECIAL),
+        (f"compile_json_schema({{'properties': {{'a': {{'type': 'integer'}}}}, {_CLOSED}}}, v)", _SPECIAL | _OF_OPEN),
         (f"compile_json_schema({{'type': 'object', 'properties': {_FORMATS!r}}}, v)", {"pynini", "fsa_compile.patterns.python_syntax"}),
         ("compile_regex('<[a-z]*>', v)", {"fsa_compile.grammar.grammar_tree", "fsa_compile.composition.pushdown.pushdown_artifact"}),
     ],
-    ids=["schema", "formats", "pattern"],
+    ids=["schema", "closed schema", "formats", "pattern"],
 )
 def test_the_first_constraint_of_a_process_imports_only_what_it_needs(call, unwanted):
     """`np.unique` imports masked arrays, which takes as long as a small schema, and so do filters, grammars and `importlib.metadata`."""
