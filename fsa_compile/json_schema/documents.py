@@ -278,6 +278,10 @@ _MEMBERS = ("items", "prefixItems", "additionalItems", "unevaluatedItems", *_CLO
 _CONDITIONS = ("not", "if", "contains", "propertyNames", "disallow")
 _PLAIN = ("enum", "const", "default", "examples", "example", "required", "dependentRequired")
 _NAMING = ("properties", "patternProperties")
+_SEARCHED = frozenset(
+    (*_NAMING, *_MEMBERS, "$ref", "allOf", "anyOf", "dependencies", "dependentSchemas", "else", "extends", "oneOf", "then")
+)
+"""Keywords without which a schema names no keys, and holds no schema that may."""
 
 
 def open_objects(document: Document) -> list[dict[str, Any]]:
@@ -353,7 +357,7 @@ class _Search:
         seen, todo = set[tuple[int, bool]](), [(root, True) for root in reversed(document.roots)]
         while todo:
             schema, alone = todo.pop()
-            if not isinstance(schema, dict) or (id(schema), alone) in seen:
+            if not isinstance(schema, dict) or _SEARCHED.isdisjoint(schema) or (id(schema), alone) in seen:
                 continue
             seen.add((id(schema), alone))
             if alone and self._has_names(schema) and not self._is_closed(schema):

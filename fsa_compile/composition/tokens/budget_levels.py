@@ -87,6 +87,8 @@ class Grid:
         short = (node[1:] == node[:-1]) & ((need[1:] < need[:-1]) | (count[1:] - count[:-1] < fewest))
         searched = np.zeros(int(self.node[-1]) + 1 if len(self.node) else 0, bool)
         searched[node[1:][short]] = True
+        if not short.any():
+            return cells
         out = cells[~searched[node]]
         return np.sort(np.concatenate((out, self._enough(cells[searched[node]], last, fewest))))
 
@@ -126,8 +128,9 @@ class Grid:
         def size(cell: np.ndarray) -> int:
             return len(distinct(self.union[cell])) * row_bytes
 
-        if size(self._adding) <= _SMALL:
-            return self._adding
+        every = size(self._adding)  # of all that may be kept: a last cell that adds nothing has the row of one that does
+        if every <= _MOST:
+            return self._adding if every <= _SMALL else self.stored(_FEWEST[0])
         least = self.stored(_ANY)
         choices = map(self.stored, _FEWEST if size(least) <= _MOST else ())
         return next((cell for cell in choices if size(cell) <= _MOST), least)
