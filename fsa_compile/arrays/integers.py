@@ -113,6 +113,28 @@ def sorted_rows(*columns: np.ndarray) -> tuple[np.ndarray, ...]:
     return (key, *out[::-1])
 
 
+_ROOM = 1 << 62
+
+
+def ordered(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(order of rows by the columns, the first one first; where a new row begins in it)."""
+    key, room = columns[0].astype(np.int64), _ROOM
+    for column in columns[1:]:
+        width = int(column.max(initial=0)) + 1
+        if width == 1:
+            continue
+        room //= width
+        if room <= int(columns[0].max(initial=0)) + 1:
+            order = np.lexsort(columns[::-1])
+            rows = np.stack([column[order] for column in columns])
+            new = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(0))[: len(order)]
+            return order, new.nonzero()[0]
+        key *= width
+        key += column
+    order = order_of(key)
+    return order, _begins(key[order]).nonzero()[0]
+
+
 def ranked(values: np.ndarray) -> np.ndarray:
     """The number of each value, the distinct ones numbered in the order in which they first occur, int64."""
     _, first, which = exampled(values)
@@ -137,9 +159,6 @@ def known_numbers(
     seen, numbers = np.concatenate((seen, values[new])), np.concatenate((numbers, out[new]))
     order = seen.argsort(kind="stable")  # which is fast: two pieces, each in order
     return out, new, (seen[order], numbers[order])
-
-
-_ROOM = 1 << 62
 
 
 def equal_tuples(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

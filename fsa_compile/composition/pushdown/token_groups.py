@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered, occupied, order_of, sorted_rows
+from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered, occupied, order_of, ordered, sorted_rows
 from fsa_compile.arrays.ranges import blocks, indices, joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
@@ -66,6 +66,10 @@ class EffectTable(NamedTuple):
         """(the distinct ones, int64[n], the number of each) of columns with an entry for every token set."""
         example, number = equal_tuples(*columns)
         return cls(*columns).at(example), number
+
+
+_WHOLE = 16
+"""Bit rows that are kept for others to be taken from."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -131,6 +135,11 @@ class Groups:
     def some_reduced(self) -> bool:
         """Whether any leaf is reduced."""
         return bool(self.leaf_reduced.any())
+
+    @cached_property
+    def _whole(self) -> dict[bytes, np.ndarray]:
+        """Bit rows from which tokens are taken away, by their parts: most derived controls have one of a few bases."""
+        return {}
 
     def tokens_of(self, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`tokens_of_leaves` of some groups."""
@@ -205,7 +214,13 @@ class Groups:
         part = self.part[self.part_offset[leaf] : self.part_offset[leaf + 1]]
         taken = (self.parts.size[part] < 0).nonzero()[0]
         first, after = int(taken[0]), int(taken[-1]) + 1
-        row = self._union(part[:first], tables) & ~self._union(part[first:after], tables)
+        key = part[:first].tobytes()
+        whole = self._whole.get(key)
+        if whole is None:
+            if len(self._whole) >= _WHOLE:
+                self._whole.clear()
+            whole = self._whole[key] = self._union(part[:first], tables)
+        row = whole & ~self._union(part[first:after], tables)
         return row | self._union(part[after:], tables) if after < len(part) else row
 
 
@@ -345,7 +360,7 @@ def _of_derived(
     by_node = order_of(bases.node)
     more, parts = _of_bases(derived, _Rows(*(column[by_node] for column in bases)), parts, tables)
     rows = _joined_rows(more, own)
-    order, begin = _sorted(rows[:2])
+    order, begin = ordered(rows[:2])
     added, length = rows.leaf[order], segment_sizes(begin, len(order))
     empty = (np.add.reduceat(parts.size[added], begin) <= 0).nonzero()[0]  # from which everything was taken away
     example = np.delete(order[begin], empty)
@@ -429,9 +444,9 @@ def _once(rows: _Rows, effects: EffectTable, parts: Parts, tables: VocabularyTab
     """Disjoint parts, one for every effect, of single parts that may overlap."""
     columns, part = rows[:2], rows.leaf
     which, at = ranges(parts.begin[part], parts.begin[part] + parts.size[part])
-    order, begin = _sorted((*(column[which] for column in columns), parts.token[at]))
+    order, begin = ordered((*(column[which] for column in columns), parts.token[at]))
     which, token = which[order[begin]], parts.token[at][order[begin]]
-    order, begin = _sorted(tuple(column[which] for column in columns))
+    order, begin = ordered(tuple(column[which] for column in columns))
     which, token = which[order], token[order]
     columns = tuple(column[which[begin]] for column in columns)
     return _Rows(*columns, np.arange(len(begin))), Parts(
@@ -445,25 +460,6 @@ def _once(rows: _Rows, effects: EffectTable, parts: Parts, tables: VocabularyTab
         token=token.astype(np.int32),
         rows=[],
     )
-
-
-def _sorted(columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """(order of rows by the columns, the first one first; where a new row begins in it)."""
-    key, room = columns[0].astype(np.int64), 1 << 62
-    for column in columns[1:]:
-        width = int(column.max(initial=0)) + 1
-        if width == 1:
-            continue
-        room //= width
-        if room <= int(columns[0].max(initial=0)) + 1:
-            order = np.lexsort(columns[::-1])
-            rows = np.stack([column[order] for column in columns])
-            new = np.append(True, (rows[:, 1:] != rows[:, :-1]).any(0))[: len(order)]
-            return order, new.nonzero()[0]
-        key *= width
-        key += column
-    order = order_of(key)
-    return order, segment_starts(key[order])
 
 
 class _Ways:
