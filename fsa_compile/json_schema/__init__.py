@@ -56,6 +56,7 @@ from fsa_compile.json_schema.string_spelling import Speller
 from fsa_compile.limits import CompileLimits, Deadline
 
 if TYPE_CHECKING:
+    from fsa_compile.automata.byte_dfa import ByteDfa
     from fsa_compile.compiler.cache import CompileCache
     from fsa_compile.filters import Filter
 
@@ -112,11 +113,7 @@ def compile_json_schema(
     given, schema = schema, read_schema(schema, limits)
     text = given if isinstance(given, str) else json_text(schema)
     request = Request.of(tokenizer, text[:_SOURCE], canonical=canonical, filters=filters, starts_text=starts_text, limits=limits)
-    read = options
-    if options.bounds_depth or not request.is_plain:
-        from fsa_compile.json_schema.bounded_depth import depths_of, truncated, without_counters  # most schemas do without
-
-        read = without_counters(options)
+    read = options if request.is_plain and not options.bounds_depth else _without_counters(options)
 
     def make(apart: bool) -> CompiledConstraint:
         def build(kept: Any) -> tuple[ByteMachine, Document]:
@@ -125,7 +122,7 @@ def compile_json_schema(
 
         (machine, document), left_out = enforceable(schema, options.unenforced, build)
         if options.bounds_depth:
-            made = compile_dfa(truncated(machine, depths_of(options), limits, request.deadline), request)
+            made = compile_dfa(_truncated(machine, options, request), request)
         else:
             made = compile_machine(machine, request, way_out=BOUND_DEPTH, flat_states=FLAT_STATES)
         whole = document_of(schema, options) if left_out else document
@@ -133,6 +130,18 @@ def compile_json_schema(
         return dataclasses.replace(made, extra=made.extra | {name: places for name, places in more.items() if places})
 
     return request.cached(cache, {"JSON Schema": text, "options": dict(vars(options))}, lambda: with_bounds(make))
+
+
+def _without_counters(options: SchemaOptions) -> SchemaOptions:
+    from fsa_compile.json_schema.bounded_depth import without_counters  # most schemas do without
+
+    return without_counters(options)
+
+
+def _truncated(machine: ByteMachine, options: SchemaOptions, request: Request) -> ByteDfa:
+    from fsa_compile.json_schema.bounded_depth import depths_of, truncated  # most schemas do without
+
+    return truncated(machine, depths_of(options), request.limits, request.deadline)
 
 
 def with_bounds(make: Callable[[bool], CompiledConstraint]) -> CompiledConstraint:

@@ -54,9 +54,8 @@ from fsa_compile.json_schema.values import ANYTHING, NOTHING, UNORDERED, Value, 
 
 SPELLING = "x-fsa-spelling"
 """Keyword of our own: a pattern in Python's dialect for the whole decoded string, and for the whole text of a number."""
-
 _ANNOTATIONS = frozenset(("title", "description", "default", "examples", "$comment"))
-
+_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _MOST_NUMBERS = 4_096
 """Integers between two bounds that are looked through for a list."""
 
@@ -536,8 +535,7 @@ class Keywords:
     def _unevaluated(self, schema: dict[str, Any]) -> list[Value]:
         """Last of all, so that its branches have no say in the order of keys."""
         alone = "$ref" in schema and self._document.draft <= 7 and self._document.declared
-        keywords = () if alone else ("unevaluatedProperties", "unevaluatedItems")
-        said = [keyword for keyword in keywords if keyword in schema and schema[keyword] is not True and schema[keyword] != {}]
+        said = list[str]() if alone else [k for k in _UNEVALUATED if k in schema and schema[k] is not True and schema[k] != {}]
         said += ["unevaluatedProperties"] if id(schema) in self._to_close else []
         if not said:
             return []
