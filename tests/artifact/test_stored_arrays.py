@@ -198,3 +198,19 @@ def test_pieces_of_one_hash_are_told_apart(hashes, monkeypatch):
     piece, among = table.among(index[1])
     assert np.array_equal(row_pieces.rows_of(piece, among, 40), rows[20:40])
     assert np.array_equal(np.asarray(StoredRows.of(rows.__getitem__, rows.shape)), rows)
+
+
+def test_pieces_stand_once_however_few_rows_are_cut_at_a_time():
+    rng = np.random.default_rng(70)
+    rows = np.repeat(rng.integers(0, 1 << 32, (400, 4), np.uint32)[rng.integers(0, 400, (600, 4)), np.arange(4)], 16, axis=1)
+    table, begin, index = row_pieces.PieceTable(64), 0, []
+    while begin < len(rows):
+        some = rows[begin : begin + int(rng.integers(1, 20))]
+        index.append(table.cut(some.__getitem__, len(some)))
+        begin += len(some)
+    assert np.array_equal(table.rows(np.concatenate(index)), rows)
+    every = [piece.tobytes() for piece in rows.reshape(-1, 16)]
+    assert [piece.tobytes() for piece in table.piece[: table.size]] == list(dict.fromkeys(every))
+    some = np.concatenate(index)[300:340]
+    piece, _ = table.among(some)
+    assert [one.tobytes() for one in piece] == list(dict.fromkeys(every[1200:1360]))
