@@ -79,9 +79,8 @@ _FORMATS = {
     "c": {"type": "array", "items": {"type": "string", "format": "hostname"}, "maxItems": 5},
 }
 _SPECIAL = {
-    "fsa_compile.automata.boolean", "fsa_compile.automata.openfst", "fsa_compile.compiler.cache", "fsa_compile.filters.characters",
-    "fsa_compile.json_schema.bounded_depth", "fsa_compile.json_schema.unevaluated", "fsa_compile.json_schema.unordered_objects",
-    "fsa_compile.languages.groups",
+    "fsa_compile.compiler.cache", "fsa_compile.filters.characters", "fsa_compile.json_schema.bounded_depth",
+    "fsa_compile.json_schema.unevaluated", "fsa_compile.json_schema.unordered_objects", "fsa_compile.languages.groups",
 }  # fmt: skip
 _CLOSED = "'type': 'object', 'additionalProperties': False"
 _OF_OPEN = {"fsa_compile.composition.pushdown.pushdown_walk", "fsa_compile.json_schema.unique_items"}

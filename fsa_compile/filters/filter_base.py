@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.errors import ConstraintError, UnsatisfiableError, listed
 from fsa_compile.languages.language import Language
@@ -125,14 +126,12 @@ class Filters:
         Raises:
           UnsatisfiableError: there are none.
         """
-        from fsa_compile.automata.boolean import combine, universal_text  # most constraints have no filters
-
         for number, one in enumerate(self.text):
             passing = one.to_byte_dfa(limits, deadline)
-            dfa = passing if dfa is None else combine("&", dfa, passing, limits, deadline)
+            dfa = passing if dfa is None else algebra.combine("&", dfa, passing, limits, deadline)
             if dfa.start == 0:
                 raise empty_after(source or "all texts", self.text[: number + 1])
-        return universal_text() if dfa is None else dfa
+        return algebra.universal_text() if dfa is None else dfa
 
     def applied_to(self, language: Language) -> Language:
         """The texts of a language that pass all text filters."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fsa_compile.automata import boolean as algebra
 from fsa_compile.automata.byte_dfa import ByteDfa
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.errors import ConstraintError, UnsatisfiableError
 from fsa_compile.limits import CompileLimits, Deadline, checked_limits
 
 if TYPE_CHECKING:
-    from fsa_compile.automata.boolean import Operator
     from fsa_compile.languages.symbols import Symbol
 
 DEFAULT_LIMITS = CompileLimits()
@@ -126,7 +126,7 @@ Extension: TypeAlias = "Language | Callable[..., Language]"
 
 
 class _Combined(Language):
-    def __init__(self, operator: Operator, left: Language, right: Language) -> None:
+    def __init__(self, operator: algebra.Operator, left: Language, right: Language) -> None:
         self._operator, self._left, self._right = operator, left, right
         self.description = f"({left.description}) {operator} ({right.description})"
 
@@ -144,9 +144,7 @@ class _Combined(Language):
             return right if self._operator == "|" else None
         if right is None or right.start == 0:
             return left if self._operator in "|-" else None
-        from fsa_compile.automata.boolean import combine  # most languages are no combinations
-
-        return combine(self._operator, left, right, limits, deadline)
+        return algebra.combine(self._operator, left, right, limits, deadline)
 
     def _why_empty(self) -> str:
         return {
@@ -167,17 +165,15 @@ class _Complement(Language):
         return self._inner.holds_bytes
 
     def _build(self, limits: CompileLimits, deadline: Deadline) -> ByteDfa | None:
-        from fsa_compile.automata.boolean import combine, universal_text  # most languages are no complements
-
         inner = self._inner._build(limits, deadline)
-        everything = universal_text()
-        return everything if inner is None or inner.start == 0 else combine("-", everything, inner, limits, deadline)
+        everything = algebra.universal_text()
+        return everything if inner is None or inner.start == 0 else algebra.combine("-", everything, inner, limits, deadline)
 
     def _why_empty(self) -> str:
         return "the complement ~ is empty, because its operand accepts every text"
 
 
-def _combine(operator: Operator, left: Any, right: Any) -> Language:
+def _combine(operator: algebra.Operator, left: Any, right: Any) -> Language:
     for side, given in (("left", left), ("right", right)):
         if not isinstance(given, Language):
             raise ConstraintError(
