@@ -19,6 +19,8 @@ from fsa_compile.composition.pushdown import pushdown_walk as stack_walk
 from fsa_compile.composition.pushdown.links import Links, called_alike
 from fsa_compile.composition.tokens import row_pool
 from fsa_compile.errors import ConstraintError, LimitError, UnspellableError
+from fsa_compile.grammar.grammar_machine import machine_of
+from fsa_compile.grammar.lark_syntax import parse_lark
 from fsa_compile.limits import CompileLimits
 from fsa_compile.vocabulary import Vocabulary
 from fsa_compile.vocabulary.subtrees import kinds_read
@@ -325,6 +327,18 @@ def test_vocabularies_that_cannot_close_refuse_to_open() -> None:
     v, _ = vocabulary(["[", ",", "[["], every_byte=False)
     with pytest.raises(UnspellableError):
         compose_machine(nested_lists(), v, source="lists")
+
+
+@pytest.mark.parametrize("low", [1, 2, 100])
+@pytest.mark.parametrize("token", [b"z", b"(z", b"(a"])
+def test_counters_that_no_token_reaches(low: int, token: bytes) -> None:
+    """Only the empty text is spelled, with nothing for a lower bound to count."""
+    spelled = Vocabulary.from_tokens([b"", token], stop_ids=[0])
+    rules = f'start: ("(" (start ",")~{low}..300 ")")*'
+    given = [counted_words(low, 300), prefixed_words(low, 300), machine_of(parse_lark(rules))]
+    for made in (compose_machine(m, spelled, source="no token") for m in given):
+        assert made.walk().allowed().tolist() == [True, False]
+        assert made.shortest_completion == 0
 
 
 def test_unlimited_returns_are_an_error() -> None:

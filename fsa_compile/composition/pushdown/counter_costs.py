@@ -139,8 +139,8 @@ class Windows:
 
 
 def _at_least(best: np.ndarray) -> np.ndarray:
-    """int64[STRIDE + 1], tokens that begin k iterations or more, whatever the place."""
-    return np.minimum.accumulate(best[:, ::-1], axis=1)[:, ::-1].max(0)[:-1]
+    """int64[STRIDE + 1], tokens that begin k iterations or more, whatever the place; 0 where there is none."""
+    return np.minimum.accumulate(best[:, ::-1], axis=1)[:, ::-1].max(0, initial=0)[:-1]
 
 
 def _lowest(rest: np.ndarray, stride: int, tokens: int) -> tuple[int, int]:

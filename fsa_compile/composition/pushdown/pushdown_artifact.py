@@ -440,7 +440,7 @@ class _Layout:
     def _arcs(self, narrow: np.ndarray) -> None:
         """Takes the token sets that are narrow, bool[M]."""
         sets, groups, keyed = self.sets, self.groups, self.key_sets is not None
-        if sets.single and len(sets.group) == len(groups.node):  # each is its own range
+        if not self.registers.counts and not keyed and len(sets.group) == len(groups.node):  # each is its own range
             group: Any = narrow
             node, alike = sets.node[narrow], self.alike
         else:
