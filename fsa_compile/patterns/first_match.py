@@ -58,14 +58,14 @@ class _Step(NamedTuple):
       reads: set of characters behind one of which they are.
       forbids: words that may not come next.
       behind: (set, True) where the character before must be of it, (set, False) where it may not.
-      ends: of the step that begins a greedy loop's rounds, the one behind the loop.
+      rounds: whether they are a greedy loop's next round, which may read nothing, and what is behind the loop.
     """
 
     next: tuple[int, ...]
     reads: int = -1
     forbids: tuple[Word, ...] = ()
     behind: tuple[int, bool] | None = None
-    ends: int | None = None
+    rounds: bool = False
 
 
 def first_match(
@@ -276,7 +276,7 @@ class _Threads:
         if loop.high is None:
             first = self._step(_Step((after,)))
             step = self._choice(loop, self._add(loop.item, first), after)
-            self._steps[first] = step if loop.lazy else step._replace(ends=after)
+            self._steps[first] = step._replace(rounds=not loop.lazy and not widths(loop.item)[0])
         else:
             for _ in range(loop.high - loop.low):
                 first = self._step(self._choice(loop, self._add(loop.item, first), after))
@@ -297,24 +297,29 @@ class _Threads:
 
     def closed(self, todo: list[Thread], last: int) -> tuple[Thread, ...]:
         """The threads that read or match, in order, down to a match without a condition; `last`: letters read last, `alike`."""
-        out, seen = list[Thread](), set[Thread]()
-        stack = todo[::-1]
+        out, seen = dict[Thread, None](), set[tuple[Thread, frozenset[int]]]()
+        stack = [(thread, frozenset[int]()) for thread in todo[::-1]]  # with the loops whose round has read nothing yet
         while stack:
-            thread = number, words = stack.pop()
-            step = self._steps[number]
-            if thread in seen:
-                if step.ends is not None:  # a round of a greedy loop that reads nothing is its last, as in `re`
-                    stack.append((step.ends, words))
+            if (found := stack.pop()) in seen:
                 continue
-            seen.add(thread)
+            seen.add(found)
+            thread, idle = found
+            number, words = thread
+            step = self._steps[number]
             if number == _MATCH or step.reads >= 0:
-                out.append(thread)
+                out[thread] = None
                 if number == _MATCH and not words:
-                    self.ended = self.ended or any(map(self._reads_on, stack))
+                    self.ended = self.ended or any(self._reads_on(thread) for thread, _ in stack)
                     break
             elif not step.behind or bool(self._letters[step.behind[0]] & last) == step.behind[1]:
                 words = words.union(step.forbids)
-                stack += [(following, words) for following in reversed(step.next)]
+                if step.rounds:
+                    again, after = step.next
+                    stack.append(((after, words), idle - {number}))
+                    if number not in idle:  # a round of a greedy loop that reads nothing is its last, as in `re`
+                        stack.append(((again, words), idle | {number}))
+                else:
+                    stack += [((following, words), idle) for following in reversed(step.next)]
         return tuple(out)
 
     def _reads_on(self, thread: Thread) -> bool:

@@ -87,6 +87,28 @@ def test_random_patterns_match_as_re_matches(exhaustive):
     assert read > 180
 
 
+def empty_parts(rng: random.Random, depth: int = 3) -> str:
+    """Greedy loops, in and beside one another, of alternatives of which one in the middle reads nothing."""
+    if not depth or rng.random() < 0.2:
+        return rng.choice(["a", "b", "b?", "(?:b||a)", "(?:a||b)", "(?:|a)"])
+    one = empty_parts(rng, depth - 1)
+    return one + empty_parts(rng, depth - 1) if rng.random() < 0.5 else f"(?:{one}){rng.choice(['*', '+', '?', '{2}'])}"
+
+
+def test_rounds_that_read_nothing_end_as_in_re(exhaustive):
+    ordered = 0
+    for seed in range(3_000 if exhaustive else 300):
+        pattern = empty_parts(random.Random(seed))
+        if empty_rounds(parse(pattern)):
+            continue
+        length, judge = taken(pattern), re.compile(pattern)
+        for text in TEXTS:
+            found = judge.match(text)
+            assert length(text) == (found.end() if found else -1), (seed, pattern, text)
+        ordered += order_matters(parse(pattern), CompileLimits())
+    assert ordered > 90
+
+
 def test_order_matters_where_the_first_match_is_not_the_longest(exhaustive):
     seen = {False: 0, True: 0}
     for seed in range(10_000 if exhaustive else 600):
@@ -105,6 +127,8 @@ def test_order_matters_where_the_first_match_is_not_the_longest(exhaustive):
 ORDERED = [
     "start: T R?\nT: /c(?:|a|ab){2}b?/\nR: /[ab]+/",
     "start: T R?\nT: /c(?:a??b?){2}/\nR: /[ab]+/",
+    "start: T R?\nT: /c(?:(?:b||a)b?)*/\nR: /a[ab]*/",
+    "start: T R?\nT: /c(?:(?:b||a){2})+/\nR: /a[ab]*/",
     "start: T R?\nT: /a|ab/\nR: /b+/",
     "start: T+\nT: /aa?(?:ab)?c?|b/",
     'start: T R?\nT: A B\nA: /(a|ab)/\nB: /(c|bc)/\nR: "b" | "c"',
