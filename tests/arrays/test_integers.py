@@ -30,6 +30,7 @@ def test_values_in_order_with_examples(size, high, kind):
     expected = np.unique(values, return_index=True, return_inverse=True)
     assert [column.dtype for column in (every, first, which)] == [kind, np.int64, np.int64]
     assert all(np.array_equal(a, b.ravel()) for a, b in zip((every, first, which), expected))
+    assert np.array_equal(integers.distinct(values), expected[0])
     order = values.argsort(kind="stable")
     assert np.array_equal(integers.order_of(values), order)
     assert all(map(np.array_equal, integers.in_order(values), (order, values[order])))
