@@ -329,6 +329,18 @@ def test_vocabularies_that_cannot_close_refuse_to_open() -> None:
         compose_machine(nested_lists(), v, source="lists")
 
 
+def test_runs_with_the_same_calls_are_one() -> None:
+    calls = [[5, 6, 6, 5, 5, 6, 5, 6], [1, 2, 2, 1, 1, 2, 2, 1], [0, 3, 3, 0, 0, 0, 0, 3]]  # callers, pushes, registers
+    caller, push, count = (np.array(column, np.int64) for column in calls)
+    begin = np.arange(0, 8, 2)
+    for register, kinds in ((count, [0, 0, 1, 2]), (count * 0, [0, 0, 0, 1])):
+        _, size, which, at = called_alike(begin, begin * 0 + 2, caller, push, register)
+        first = list(dict.fromkeys(which.tolist()))
+        assert [first.index(run) for run in which.tolist()] == kinds
+        assert len(size) == len(first)
+        assert len(at) == 2 * len(first)
+
+
 @pytest.mark.parametrize("low", [1, 2, 100])
 @pytest.mark.parametrize("token", [b"z", b"(z", b"(a"])
 def test_counters_that_no_token_reaches(low: int, token: bytes) -> None:
