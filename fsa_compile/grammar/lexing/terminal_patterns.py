@@ -51,8 +51,8 @@ MAX_HEIGHT = 200
 """Largest number of levels of a terminal's expression, other terminals written out."""
 
 
-_ordered: SizedMemo[tuple[bool, int]] = SizedMemo(1 << 20, lambda found: found[1])
-"""Whether order matters in a pattern, and how long it is, for other grammars."""
+_ordered: SizedMemo[tuple[bool, int]] = SizedMemo(1 << 20, lambda found: 200 + found[1])
+"""Whether order matters in a pattern, and how long it is, for other grammars; an entry takes about 200 bytes besides."""
 
 
 def settle_terminals(
@@ -234,8 +234,11 @@ class _Terminals:
         tree = self.parsed(pattern, flags, body)
         lazy = self.lazy and has_lazy_loop(tree)
         limits = self.source.limits
-        told = (pattern, flags, limits), lambda: (order_matters(tree, limits), len(pattern))
-        ordered = lazy or (self.lazy and _ordered.get(*told)[0])
+
+        def told() -> tuple[bool, int]:
+            return order_matters(tree, limits), len(pattern)
+
+        ordered = lazy or (self.lazy and _ordered.get((pattern, flags, limits), told)[0])
         if not delicate and not ordered:
             return self.written_out(body)
         if ordered and empty_rounds(tree):
