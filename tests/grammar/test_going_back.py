@@ -6,6 +6,7 @@ import random
 
 import lark
 import pytest
+from oracles.grammar_judges import parses
 
 from fsa_compile import Vocabulary, compile_grammar
 from fsa_compile.errors import ConstraintError, GrammarConflictError
@@ -25,15 +26,6 @@ CORPUS = {
     'start: "(" start? ")" | "a" t\nt: "bc" | "b" "(" start ")"\n%ignore "abd"': ("abc (abc) ab(abc) abdabc", "abb abd ab (ab)"),
 }  # fmt: skip
 LITERALS = ["a", "b", "ab", "abc", "abab", "bc", "c", "ca", "cab", "aab", "bb", "abca", "bcab"]
-
-
-def parses(parser: lark.Lark, text: str) -> bool:
-    """Whether Lark reads a text."""
-    try:
-        parser.parse(text)
-    except lark.exceptions.UnexpectedInput:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("grammar", CORPUS)

@@ -12,6 +12,7 @@ from collections import Counter
 
 import lark
 import pytest
+from oracles.grammar_judges import parses
 from oracles.text_walks import written
 
 from fsa_compile.errors import GrammarConflictError, LimitError
@@ -54,15 +55,6 @@ def parser_of(text: str) -> lark.Lark | None:
         return lark.Lark(text, parser="lalr", lexer="basic")
     except lark.exceptions.GrammarError:
         return None
-
-
-def parses(parser: lark.Lark, text: str) -> bool:
-    """Whether Lark reads a text."""
-    try:
-        parser.parse(text)
-    except lark.exceptions.UnexpectedInput:
-        return False
-    return True
 
 
 def edited(text: str, rng: random.Random) -> str:

@@ -320,10 +320,15 @@ def lark_parser(grammar: str):
 
 def lark_reads(grammar: str, text: str) -> bool:
     """Whether Lark (LALR, a lexer that knows no context) parses a text."""
+    return parses(lark_parser(grammar), text)
+
+
+def parses(parser, text: str) -> bool:
+    """Whether one of Lark's parsers reads a text."""
     import lark
 
     try:
-        lark_parser(grammar).parse(text)
+        parser.parse(text)
     except lark.exceptions.UnexpectedInput:
         return False
     return True

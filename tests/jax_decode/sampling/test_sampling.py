@@ -175,8 +175,8 @@ def test_truncated_sets_are_the_references(sampler):
     """Over many keys every token of the reference set is drawn and no other (logits quantised: ties at the borders).
 
     In 2 of some 30 runs of all tests, never of this module alone, a program with a number of the sampler's in it drew the best
-    token only, in each of its calls (jaxlib 0.10.2, on a CPU, with the tests' options of XLA). Why is not known: what the same
-    program does when it is compiled again is then told.
+    token only, in each of its calls (jaxlib 0.10.2, on a CPU, with the tests' options of XLA). Why is not known: a failure tells
+    what the same program draws when it is compiled again.
     """
     logits = jnp.round(jax.random.normal(jax.random.key(11), (FEW_IDS,)) * 3) / 3
     tables, state = many_rows("wide")
@@ -185,8 +185,7 @@ def test_truncated_sets_are_the_references(sampler):
     drawn = set(many_draws(sampler, logits, tables, state).tolist())
     if not least <= drawn <= most:
         again = set(many_draws(sampler, logits, tables, state, anew).tolist())
-        assert least <= again <= most
-        pytest.xfail(f"{sorted(drawn)} drawn, but {sorted(again)} by the same program compiled again")
+        pytest.fail(f"{sorted(drawn)} drawn for {sorted(least)}; the same program compiled again draws {sorted(again)}")
 
 
 @pytest.mark.parametrize(
