@@ -25,7 +25,6 @@ _INDENTED = 1 << 7
 """Outcome of white space, above those of values and below those of counted frames, in which white space may stand."""
 _COUNTING = frozenset(("minProperties", "maxProperties"))
 _OF_OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties")
-_REFERRING = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 _OTHERS, _REFERENCE = "others", "reference"
 
 
@@ -109,7 +108,7 @@ class Repetitions:
             if isinstance(part, dict):
                 asks = any(isinstance(part.get(name), dict) and part[name] for name in _OF_OTHERS)
                 found |= {_OTHERS} if asks or not _COUNTING.isdisjoint(part) else frozenset()
-                found |= {_REFERENCE} if not _REFERRING.isdisjoint(part) else frozenset()
+                found |= {_REFERENCE} if "$ref" in part else frozenset()
             self._known[id(part)] = found
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import re
 from collections.abc import Callable, Collection
@@ -23,6 +24,12 @@ _DATA = frozenset({"enum", "const", "default", "examples"})
 """Keywords whose value is an instance and no schema."""
 _NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
 """Keywords whose value has names for keys, and no keywords."""
+_DYNAMIC = ("$dynamicRef", "$recursiveRef")
+"""References whose target is a matter of the resources through which a value's schema was reached."""
+_MOST_COPIES = 50_000
+_RECURSIVE, _BROKEN = "recursive", "broken"
+_Scope = tuple[tuple[str, str], ...]
+"""Of every name of dynamic anchors met the base URI of the outermost resource that has it."""
 _LATER = {
     4: ("allOf", "anyOf", "oneOf", "not", "minProperties", "maxProperties", "multipleOf"),
     6: ("const", "contains", "propertyNames"),
@@ -94,17 +101,24 @@ _TURNED = ("not", "if", "oneOf", "contains", "disallow")
 def _only_widens(schema: Any, path: list[str]) -> bool:
     """Whether a schema allows more once something in it is left out: it is not below keywords that turn it round, and no
     reference leads from there to it."""
-    if any(name in _TURNED for name in path):
-        return False
-    todo = [(schema, False)]
+    names = False
+    for name in path:
+        if not names and name in _TURNED:
+            return False
+        names = not names and name in _NAMES
+    todo = [(schema, False, False)]
     while todo:
-        part, turned = todo.pop()
+        part, turned, names = todo.pop()
         if isinstance(part, list):
-            todo += [(child, turned) for child in part]
+            todo += [(child, turned, False) for child in part]
         elif isinstance(part, dict):
-            if turned and any(name in part for name in ("$ref", "$dynamicRef", "$recursiveRef")):
+            if turned and not names and any(name in part for name in ("$ref", *_DYNAMIC)):
                 return False
-            todo += [(child, turned or name in _TURNED) for name, child in part.items()]
+            todo += [
+                (child, turned or (not names and name in _TURNED), not names and name in _NAMES)
+                for name, child in part.items()
+                if names or name not in _DATA
+            ]
     return True
 
 
@@ -125,6 +139,9 @@ class Document:
       roots: the schemas whose values are written: the whole one, or several in it.
       draft: 3, 4, 6, 7, 2019 or 2020.
       declared: whether the draft was given, by the schema or by the caller.
+
+    Raises:
+      UnsupportedSchemaError: dynamic references lead to too many parts.
     """
 
     def __init__(self, root: Any, draft: Draft) -> None:
@@ -138,10 +155,17 @@ class Document:
         self.roots = [root]
         self._resources: dict[str, Any] = {"": root}
         self._anchors: dict[tuple[str, str], Any] = {}
+        self._dynamic_anchors: dict[tuple[str, str], Any] = {}
         self._base: dict[int, str] = {}
         self._place: dict[int, tuple[Any, str]] = {}
-        self.dynamic = False
+        self._scope: dict[int, _Scope] = {}
+        self._targets: dict[int, Any] = {}
+        self._refers_dynamically = False
         self._visit(root)
+        self._is_one_resource = not self._refers_dynamically and all(part is root for part in self._resources.values())
+        if self._refers_dynamically:
+            self.root = self._copied_by_scope(root)
+            self.roots = [self.root]
 
     def pointer(self, schema: Any) -> str:
         """Where a part of the document stands, "#" when it was made from others."""
@@ -154,6 +178,14 @@ class Document:
     def base(self, schema: Any) -> str:
         """The base URI in force in a part of the document."""
         return self._base.get(id(schema), "")
+
+    def scope(self, schema: Any) -> Any:
+        """What tells, with a part's text, what the references in it refer to; for a schema that was made from several parts
+        this is the schema itself, unless the document is one resource."""
+        if self._is_one_resource:
+            return None
+        is_part = id(schema) in self._place or schema is self.root
+        return (self.base(schema), self._scope.get(id(schema))) if is_part else id(schema)
 
     def _visit(self, root: Any) -> None:
         """Notes the base URI of every part, the part that it stands in, and every name that a reference may use. What stands
@@ -191,19 +223,30 @@ class Document:
                 self._resources.setdefault(base, part)
             if fragment:
                 self._anchors.setdefault((base, fragment), part)
-        for keyword in ("$anchor", "$dynamicAnchor"):
+        for keyword, anchors in (("$anchor", self._anchors), ("$dynamicAnchor", self._dynamic_anchors)):
             if isinstance(part.get(keyword), str):
-                self._anchors.setdefault((base, part[keyword]), part)
-        self.dynamic |= "$dynamicAnchor" in part or part.get("$recursiveAnchor", False) is not False
+                anchors.setdefault((base, part[keyword]), part)
+        self._refers_dynamically |= any(keyword in part for keyword in _DYNAMIC)
         return base
 
-    def resolve(self, reference: str, source: Any, keyword: str = "$ref") -> Any:
-        """What a `$ref`, or another keyword, in a part of the document refers to.
+    def resolve(self, schema: dict[str, Any]) -> Any:
+        """What the `$ref` in a part of the document refers to.
 
         Raises:
           SchemaError: it refers to nothing.
           UnsupportedSchemaError: it refers to another document.
         """
+        found = self._targets.get(id(schema))
+        if isinstance(found, SchemaError):
+            raise found
+        return self._resolved(schema, "$ref", ()) if found is None else found
+
+    def _resolved(self, source: dict[str, Any], keyword: str, scope: _Scope) -> Any:
+        """What a keyword in a part refers to where certain resources were entered before."""
+        reference = source[keyword]
+        if keyword == "$recursiveRef" and reference != "#":
+            what = f"$recursiveRef is {reference!r:.80}; only '#' has a meaning"
+            raise SchemaError(what, pointer=f"{self.pointer(source)}/$recursiveRef", fix="Use $ref.")
         try:
             resource, fragment = urldefrag(reference)
             base = _join(self.base(source), resource) if resource else self.base(source)
@@ -217,10 +260,20 @@ class Document:
                 fix="Put that document into $defs and give it its $id, or refer to it there.",
             )  # fmt: skip
         fragment = unquote(fragment)
+        outermost = dict(scope)
         if not fragment:
-            return found
+            if keyword != "$recursiveRef" or not _recurs(found):
+                return found
+            if _BROKEN in outermost:
+                what = "$recursiveRef reached through a schema without $recursiveAnchor is not supported"
+                raise UnsupportedSchemaError(what, pointer=f"{self.pointer(source)}/$recursiveRef", fix="Use $ref.")
+            return self._resources[outermost[_RECURSIVE]]
         if not fragment.startswith("/"):
-            found = self._anchors.get((base, fragment))
+            found = self._dynamic_anchors.get((base, fragment))
+            if found is None:
+                found = self._anchors.get((base, fragment))
+            elif keyword == "$dynamicRef":
+                found = self._dynamic_anchors[outermost.get(f"#{fragment}", base), fragment]
             if found is None:
                 raise SchemaError(f"{keyword} {reference!r:.80} refers to nothing", pointer=self.pointer(source))
             return found
@@ -236,6 +289,80 @@ class Document:
             if found is None:
                 raise SchemaError(f"{keyword} {reference!r:.80} refers to nothing", pointer=self.pointer(source))
         return found
+
+    def _copied_by_scope(self, root: Any) -> Any:
+        """A copy of the document in which every dynamic reference has one target: of every part one copy for each set of
+        outermost resources with which it is reached. Beside a dynamic reference stands a `$ref`, which `resolve` knows."""
+        made: dict[tuple[int, _Scope, bool], Any] = {}
+        todo = list[tuple[Any, _Scope, bool, Any]]()
+
+        def copied(part: Any, scope: _Scope, names: bool = False) -> Any:
+            if not isinstance(part, (dict, list)):
+                return part
+            if isinstance(part, dict):
+                scope = self._entered(self.base(part), scope)
+            key = id(part), scope, names
+            if key not in made:
+                if len(made) == _MOST_COPIES:
+                    what = f"the dynamic references of the schema lead to more than {_MOST_COPIES:,} parts"
+                    raise UnsupportedSchemaError(what, pointer="#", fix="Use $ref where the target is known.")
+                made[key] = {} if isinstance(part, dict) else []
+                self._note(made[key], part, scope)
+                todo.append((part, scope, names, made[key]))
+            return made[key]
+
+        top = copied(root, ())
+        while todo:
+            part, scope, names, copy = todo.pop()
+            if isinstance(part, list):
+                copy += [copied(child, scope) for child in part]
+                continue
+            for key, child in part.items():
+                data = not names and key in _DATA
+                copy[key] = child if data else copied(child, scope, not names and key in _NAMES and isinstance(child, dict))
+            for keyword in () if names else ("$ref", *_DYNAMIC):
+                if isinstance(part.get(keyword), str):
+                    referring = copy
+                    if keyword != "$ref" and "$ref" in copy:  # its own branch of the same schema
+                        referring = {keyword: part[keyword]}
+                        self._note(referring, part, scope)
+                        copy["allOf"] = [*copy.get("allOf", ()), referring]
+                    referring["$ref"] = part[keyword]
+                    try:
+                        self._targets[id(referring)] = copied(self._resolved(part, keyword, scope), scope)
+                    except SchemaError as error:  # for who compiles this part
+                        self._targets[id(referring)] = error
+        return top
+
+    def _note(self, copy: Any, part: Any, scope: _Scope) -> None:
+        self._scope[id(copy)] = scope
+        if id(part) in self._base:
+            self._base[id(copy)] = self._base[id(part)]
+        if id(part) in self._place:
+            self._place[id(copy)] = self._place[id(part)]
+
+    def _entered(self, base: str, scope: _Scope) -> _Scope:
+        """The outermost resources once that of a base URI is entered, too."""
+        known = dict(scope)
+        for name in self._names_of_anchors.get(base, ()):
+            known.setdefault(f"#{name}", base)
+        if _recurs(self._resources.get(base)):
+            known.setdefault(_RECURSIVE, base)
+        elif _RECURSIVE in known:
+            known[_BROKEN] = ""
+        return tuple(sorted(known.items()))
+
+    @functools.cached_property
+    def _names_of_anchors(self) -> dict[str, list[str]]:
+        """The names of dynamic anchors by the base URI of their resource."""
+        found: dict[str, list[str]] = {}
+        for base, name in self._dynamic_anchors:
+            found.setdefault(base, []).append(name)
+        return found
+
+
+def _recurs(resource: Any) -> bool:
+    return isinstance(resource, dict) and resource.get("$recursiveAnchor") is True
 
 
 def _of_draft(schema: Any, draft: int) -> Any:
@@ -372,7 +499,7 @@ class _Search:
         found = [*_parts(schema.get("allOf")), *_parts(schema.get("extends"))]
         if isinstance(schema.get("$ref"), str):
             with contextlib.suppress(SchemaError):  # where it matters, who compiles the schema says so
-                found.append(self._document.resolve(schema["$ref"], schema))
+                found.append(self._document.resolve(schema))
         return found
 
     def _has_names(self, schema: Any) -> bool:

@@ -96,7 +96,8 @@ class Keywords:
             if not self._to_close:
                 with contextlib.suppress(TypeError):  # it holds a Decimal: a schema of its own
                     text = json.dumps(said)
-                    key = self._document.base(schema) if 'ef"' in text else "", text  # "$ref" and the like need the base
+                    scope = self._document.scope(schema) if 'ef"' in text else None  # "$ref" and the like
+                    key = id(schema) if scope == id(schema) else (scope, text)
             found = self._number_of[id(schema)] = self._numbered(key, schema)
         return found
 
@@ -154,10 +155,9 @@ class Keywords:
         check_keywords(schema, draft, self._document.pointer(schema))
         parts = []
         if "$ref" in schema:
-            parts.append(self.value(self._document.resolve(schema["$ref"], schema)))
+            parts.append(self.value(self._document.resolve(schema)))
             if draft <= 7 and self._document.declared:
                 return self._values.all_of([*parts, *self._unevaluated(schema)])
-        parts += self._dynamic(schema)
         for read in (self._type, self._words, self._spelled, self._numeric, self._text, self._array, self._object):
             part = read(schema)
             if part != ANYTHING:
@@ -188,24 +188,6 @@ class Keywords:
             return None
         what = f"{keyword} is {int(value):,}: no text of that many can be written"
         raise UnsupportedSchemaError(what, pointer=self._at(schema, keyword), fix=f"Ask for fewer than {MOST_COUNT:,}.")
-
-    # references
-
-    def _dynamic(self, schema: dict[str, Any]) -> list[Value]:
-        """`$recursiveRef` and `$dynamicRef` where no anchor makes them differ from `$ref`."""
-        out = []
-        for keyword in ("$dynamicRef", "$recursiveRef"):
-            if keyword in schema:
-                if self._document.dynamic or not isinstance(schema[keyword], str):
-                    raise UnsupportedSchemaError(
-                        f"{keyword} beside dynamic anchors is not supported", pointer=self._at(schema, keyword),
-                        fix="Use $ref where the target is known.",
-                    )  # fmt: skip
-                if keyword == "$recursiveRef" and schema[keyword] != "#":
-                    what = f"$recursiveRef is {schema[keyword]!r:.80}; only '#' has a meaning"
-                    raise SchemaError(what, pointer=self._at(schema, keyword), fix="Use $ref.")
-                out.append(self.value(self._document.resolve(schema[keyword], schema, keyword)))
-        return out
 
     # types and finite lists
 

@@ -50,9 +50,7 @@ class Unevaluated:
         extended = schema.get("extends", ()) if self._document.draft == 3 else ()
         todo = [*todo, *schema.get("allOf", ()), *(extended if isinstance(extended, list | tuple) else [extended])]
         if isinstance(schema.get("$ref"), str):
-            todo.append(self._document.resolve(schema["$ref"], schema))
-        if "$dynamicRef" in schema or "$recursiveRef" in schema:
-            raise self._refusal("beside a dynamic reference")
+            todo.append(self._document.resolve(schema))
         return self._split(self._branches(schema), todo, evaluated)
 
     def _evaluates_all(self, schema: dict[str, Any]) -> bool:
