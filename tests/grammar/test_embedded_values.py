@@ -296,6 +296,7 @@ def test_the_table_of_differences():
     differing = {
         ('start: BIN "x" | INT "y"\nBIN: /0b[01]+/\nINT: /[0-9][0-9_]*/', "0b1x"): (False, True),
         ('start: "a" X | X "c"\nX: /[ab]+/\n%ignore " "', "a a"): (True, False),
+        ('start: "return" "("? X\nX: /[a-z]+/', "returnx"): (True, False),
         ('start: A "1" | B "2"\nA: /x+/\nB: /x+/', "x2"): (False, True),
         ('start: T\nT: /a|b/ "c"', "ac"): (False, True),
         ('start: T\nT: /a|b/ "c"', "a"): (True, False),
