@@ -36,7 +36,8 @@ def compile_options(command: argparse.ArgumentParser, *, tokenizer_required: boo
     grammar = command.add_argument_group("grammars")
     grammar.add_argument("--syntax", choices=("lark", "gbnf"), help="how it is written (default: told by its text)")
     grammar.add_argument("--start", metavar="RULE", help="start rule (default: start, or root in GBNF)")
-    grammar.add_argument("--mode", choices=("longest", "characters"), help="lexical mode (default: longest; GBNF: characters)")
+    modes = ("longest", "lark", "characters")
+    grammar.add_argument("--mode", choices=modes, help="lexical mode (default: longest; GBNF: characters)")
     grammar.add_argument("--stacks", type=int, metavar="K", help="parallel stacks, for what one cannot decide (default 1)")
     command.add_argument("--canonical", action="store_true", help="only the token sequences that the tokenizer itself makes")
     command.add_argument(

@@ -34,13 +34,13 @@ def parse_grammar(
     limits = limits or CompileLimits()
     if not is_word(syntax, (None, "lark", "gbnf")):
         raise ConstraintError(f"unknown grammar syntax {syntax!r}", fix='Write syntax="lark" or syntax="gbnf".')
-    if not is_word(mode, (None, "longest", "characters")):
-        raise ConstraintError(f"unknown lexical mode {mode!r}", fix='Write mode="longest" or mode="characters".')
+    if not is_word(mode, (None, "longest", "lark", "characters")):
+        raise ConstraintError(f"unknown lexical mode {mode!r}", fix='Write mode="longest", mode="lark" or mode="characters".')
     if syntax == "gbnf" or (syntax is None and isinstance(text, str) and _RULE_OF_GBNF.search(text)):
         from fsa_compile.grammar.gbnf_syntax import parse_gbnf
 
-        if mode == "longest":
-            what = "GBNF describes characters; it has no lexer to match longest"
+        if mode in ("longest", "lark"):
+            what = "GBNF describes characters; it has no lexer"
             raise ConstraintError(what, fix='Leave mode out, or write the grammar in Lark\'s syntax.')
         return parse_gbnf(text, start="root" if start is None else start, limits=limits)
     from fsa_compile.grammar.lark_syntax import parse_lark

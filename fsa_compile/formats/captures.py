@@ -20,6 +20,7 @@ from fsa_compile.formats.grammar_constraints import Embeddings
 from fsa_compile.grammar.grammar_tree import Grammar, LexicalMode, Rule, SpecialToken
 from fsa_compile.grammar.grammar_tree import Sequence as InOrder
 from fsa_compile.grammar.lexing.forbidden_ends import guard_ends
+from fsa_compile.grammar.lexing.lark_order import place_in_lark
 from fsa_compile.grammar.lexing.longest_match import rank_of
 from fsa_compile.grammar.lexing.terminals import Lexicon, Terminal, terminal_dfa
 from fsa_compile.grammar.rule_automata import UncountableError
@@ -177,7 +178,7 @@ class _Reading:
 
     def _marks(self) -> list[tuple[int, int]]:
         """Marks with their places, in order: of a beginning before the next lexeme, of an end behind the last."""
-        size, longest = len(self.symbols), self.grammar.mode == "longest"
+        size, longest = len(self.symbols), self.grammar.mode != "characters"
         charts: list[dict[_Item, tuple[Marks, int]]] = [{} for _ in range(size + 1)]
         charts[0][_Item(0, 0, ())] = None, 0
         furthest = 0
@@ -262,7 +263,22 @@ class _Reading:
         ends = [(terminal, end) for terminal in sorted(terminals) for end in self._ends(self.lexicon.terminals[terminal], at)]
         if not longest or not ends:
             return ends
+        if self.grammar.mode == "lark":
+            return [self._first_in_lark(ends)]
         return [min(ends, key=lambda found: (-found[1], self.rank[found[0]]))]
+
+    def _first_in_lark(self, ends: list[tuple[int, int]]) -> tuple[int, int]:
+        """What Lark's lexer takes: the first terminal in its order that matches, or a string that it is."""
+        terminals = self.lexicon.terminals
+
+        def hosts(t: int, end: int) -> set[int]:
+            own = terminals[t]
+            patterns = {j for j, other in ends if other == end and not terminals[j].literal}
+            return {j for j in patterns if terminals[j].priority == own.priority} if own.literal else set()
+
+        first = min((t for t, end in ends if not hosts(t, end)), key=lambda t: place_in_lark(terminals[t], t))
+        end = max(end for t, end in ends if t == first)
+        return next(((t, end) for t, other in ends if other == end and first in hosts(t, end)), (first, end))
 
     def _ends(self, terminal: Terminal, at: int) -> Iterator[int]:
         """Where a terminal's matches at a place end."""

@@ -165,7 +165,8 @@ class FrameItems:
         """The item of one state of a lexeme; a new one is also appended to what has no arcs yet."""
         terminal = self.lexicon.terminals[t]
         automaton = terminal.automaton
-        if automaton.final[q] and not automaton.arcs[q] and not terminal.doubt(q) and not terminal.ties and terminal.begin < 0:
+        alone = not terminal.ties and not terminal.precedes and terminal.begin < 0
+        if automaton.final[q] and not automaton.arcs[q] and not terminal.doubt(q) and alone:
             return target
         found = self.inside.get((t, q, target))
         if found is None:

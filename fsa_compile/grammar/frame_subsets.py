@@ -9,6 +9,8 @@ looked at again.
 In the lexical mode "longest" a lexeme ends only before a symbol with which no lexeme that began with it could go on, and which
 its terminal's guard allows (`longest_match`). So at most one terminal ends in a control.
 
+In the mode "lark" a match also ends lexemes that began with it and that Lark would try after it (`lark_order`).
+
 A lexeme may also end where a longer match has begun that may still fail: the next lexeme then begins beside it, one *generation*
 younger. A match of an older generation ends all younger ones; where an older one fails, they become the text. A match with a
 condition on what follows is one only before the symbols that it allows: until they are seen the younger generations stay. Both
@@ -70,6 +72,7 @@ class FrameBuilder(FrameItems):
         self, network: Network, *, longest: bool, stacks: int = 1, back: bool = False, limits: CompileLimits, deadline: Deadline
     ) -> None:
         self.back = back and longest and stacks == 1
+        self.ordered = any(terminal.precedes for terminal in network.lexicon.terminals)
         super().__init__(network, longest=longest, back=self.back, limits=limits, deadline=deadline)
         self.early, self.too_far = dict[int, int](), dict[int, int]()
         self.counting = {k for k, frame in enumerate(network.frames) if frame.loop}
@@ -155,7 +158,10 @@ class FrameBuilder(FrameItems):
             after = [self.after[i] for i in points if self.after[i] >= 0]
             look = self.lexemes.ahead(points[0])
             doubt = look.opposite if look else None
-            ending = Ending(frozenset(after), left, 0, self.generation.get(points[0], 0), self.looks_of(points[0]), doubt)
+            generation = self.generation.get(points[0], 0)
+            ending = Ending(frozenset(after), left, 0, generation, self.looks_of(points[0]), doubt)
+            if self.ordered:
+                ending = ending._replace(precedes=self._preceded(points, going, generation))
             forbidden = union(self.lexemes.condition(i) for i in points)
             out.append(self._ending(c, ending, forbidden, out, going, self.lexemes.follow(points[0])))
         for looks in dict.fromkeys(map(self.looks_of, sorted(held))):
@@ -181,6 +187,7 @@ class FrameBuilder(FrameItems):
         looks = ending.looks.union(more)
         allowed = left & union(symbols for symbols, _ in self.further(looks)) if looks else left
         within = [i for i in going if self.generation.get(i, 0) <= ending.generation and self.looks_of(i) <= ending.looks]
+        within = [i for i in within if not self._ended_by(i, ending)] if ending.precedes else within
         soon = [i for i in within if self.looks and self.lexemes.soonest(i)]  # they go on where the condition at their end fails
         on = first_symbols(self.arcs[i] for i in within if i not in soon)
         alone = ending.doubt and {self.lexemes.ahead(i) for i in soon} == {ending.doubt.opposite}
@@ -198,6 +205,17 @@ class FrameBuilder(FrameItems):
             taken=taken,
             early_places=self._looking_ahead(ending.places, looks) if early else frozenset(),
         )
+
+    def _preceded(self, points: list[int], going: list[int], generation: int) -> int:
+        """The terminals (a bit set) that do not go on where the lexeme ends at some points, since Lark tries them after it."""
+        beside = [i for i in going if self.generation.get(i, 0) == generation]
+        precedes = self.lexemes.preceded(points, beside)
+        return union(1 << self.point[i][0] for i in beside if self.lexemes.lost(i, precedes, beside))
+
+    def _ended_by(self, i: int, ending: Ending) -> bool:
+        """Whether a point does not go on where an ending is the text."""
+        t = self.point[i][0]
+        return t >= 0 and bool(ending.precedes >> t & 1) and ending.generation == self.generation.get(i, 0)
 
     def _looking_ahead(self, places: frozenset[int], looks: Looks) -> frozenset[int]:
         return frozenset(self.looking(p, looks) for p in places) if looks else places
@@ -244,7 +262,8 @@ class FrameBuilder(FrameItems):
         young = any(i in self.generation for i in going) if self.generation else False
         if self.looks:
             young |= len({self.looks_of(i) for i in self.sets[c][0]}) > 1 or any(map(self.lexemes.soonest, going))
-        if not self.longest or self.competitors or young or len(endings) > 1 or any(ending.early for ending in endings):
+        entwined = len(endings) > 1 or any(ending.early or ending.precedes for ending in endings)
+        if not self.longest or self.competitors or young or entwined:
             return self._entwined_actions(c, endings, inside)
         # Another symbol goes on with the lexeme than ends it.
         moves = disjoint([(mask & only, [q]) for i in going for mask, q in self.arcs[i]])
@@ -279,7 +298,7 @@ class FrameBuilder(FrameItems):
         moves: list[tuple[int, Any]] = []
         for i in self.going(c):
             generation, looks = self.generation.get(i, 0), self.looks_of(i)
-            older = [x for x in endings if x.generation < generation and x.looks <= looks]
+            older = [x for x in endings if x.looks <= looks and (x.generation < generation or self._ended_by(i, x))]
             ended = union(x.taken for x in older)
             i = self.looking(i, [x.doubt for x in older if x.doubt])
             moves += [(mask & self.sets[c][1] & ~ended, Young(q, generation) if generation else q) for mask, q in self.arcs[i]]

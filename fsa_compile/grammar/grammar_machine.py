@@ -106,7 +106,7 @@ class _Attempts:
     def _machine(self, stacks: int, way: Outlining, written_out: set[Node], tried: list[object]) -> ByteMachine | Conflict | None:
         """The machine when some large repetitions are written out and the others counted; None if that was tried before."""
         grammar, limits, deadline = self.grammar, self.limits, self.deadline
-        longest = grammar.mode == "longest"
+        longest = grammar.mode != "characters"
         lexicon = Lexicon(grammar, self.specials, limits, deadline, self.values)
         network = build_network(grammar, lexicon, limits, deadline, written_out, way)
         if grammar.indentation:

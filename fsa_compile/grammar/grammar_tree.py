@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal as OneOf
 from typing import NamedTuple, TypeAlias
 
-LexicalMode: TypeAlias = OneOf["characters", "longest"]
+LexicalMode: TypeAlias = OneOf["characters", "longest", "lark"]
 """How terminals become text: concatenated as they are, or as a lexer cuts it (longest match, ignored text in between)."""
 
 

@@ -11,8 +11,8 @@ Departures from Lark, each for the sake of one clear meaning:
 * An escape that Lark would leave as a backslash and a letter (`"\d"`) is an error, as are a mixed-case word and flags of a range.
 * Escapes in a regular expression mean what they mean to `re`. Lark decodes some of them before, so that its `/\x2b/` is an
   operator.
-* Terminals are matched as long as can be; `terminal_patterns` says what lazy loops and conditions mean then. The order of
-  alternatives within a terminal means nothing.
+* Of several terminals the longest match is taken, not the first in Lark's order, unless the mode is "lark"; `longest_match`
+  has the rules, `lark_order` those of that mode. `terminal_patterns` says what lazy loops and conditions mean.
 * `%declare` is for indentation only: `%declare _INDENT _DEDENT`, as Lark's `Indenter` has them. The newline terminal is called
   `_NEWLINE` or `_NL`. Each block is indented by four spaces and at most ten are open, unless `%indent 2 6` says otherwise.
 * `%call name` gives a rule a frame of its own on the stack in every place; the language stays as it is.
@@ -24,6 +24,8 @@ Source: https://lark-parser.readthedocs.io, "Grammar Reference".
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from typing import NoReturn
 
 from fsa_compile.errors import ConstraintError, LimitError
@@ -40,6 +42,8 @@ from fsa_compile.grammar.grammar_tree import (
     LexicalMode,
     Pattern,
     Reference,
+    Rule,
+    Sequence,
     SpecialToken,
 )
 from fsa_compile.grammar.lark_tokens import Token
@@ -50,6 +54,8 @@ from fsa_compile.grammar.source import walk
 from fsa_compile.grammar.templates import Definition, instantiate
 from fsa_compile.limits import CompileLimits
 
+_PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|[^\\\[]", re.DOTALL)
+"""Of a pattern: an escape, a set of characters, or one character."""
 _NEWLINES = ("_NEWLINE", "NEWLINE", "_NL", "NL")
 
 
@@ -66,8 +72,8 @@ def parse_lark(
     Raises:
       GrammarSyntaxError, UnsupportedGrammarError: with line and column.
     """
-    if mode not in (None, "longest", "characters"):
-        raise ConstraintError(f"there is no lexical mode {mode!r}", fix='Use "longest" or "characters".')
+    if mode not in (None, "longest", "lark", "characters"):
+        raise ConstraintError(f"there is no lexical mode {mode!r}", fix='Use "longest", "lark" or "characters".')
     return _Parser(text, limits).parse(start, mode or "longest")
 
 
@@ -93,7 +99,9 @@ class _Parser(ExpressionReader):
         self.check_start(start)
         check_names(self, rules, start, self.ignored)
         self.check_ignored(mode)
-        settled, ignore = settle_terminals(self, rules, tuple(self.ignored), lazy=mode == "longest")
+        if mode == "lark":
+            self.check_joined(rules)
+        settled, ignore = settle_terminals(self, rules, tuple(self.ignored), lazy=mode != "characters")
         indentation = self.indentation(mode)
         return Grammar(
             rules=settled, start=start, ignore=ignore, mode=mode, text=self.text, indentation=indentation,
@@ -165,7 +173,7 @@ class _Parser(ExpressionReader):
                 self.syntax("%one_line needs %declare _INDENT _DEDENT", token.start, token.end, fix=fix)
             return None
         newline = next((name for name in _NEWLINES if name in self.definitions), None)
-        if newline is None or mode != "longest":
+        if newline is None or mode == "characters":
             at = self.definitions[self.declared["INDENT"]]
             what = 'indentation needs mode="longest"' if newline else "indentation needs a terminal for the ends of lines"
             fix = "Leave mode out." if newline else r"Define _NEWLINE: /(\r?\n[\t ]*)+/."
@@ -321,8 +329,30 @@ class _Parser(ExpressionReader):
                     fix = "Give a terminal (upper case), a string or a pattern."
                     self.unsupported("only terminals can be ignored", node.start, node.end, fix=fix)
 
+    def check_joined(self, rules: Mapping[str, Rule]) -> None:
+        """Refuses what Lark joins without brackets: `/a|b/ "c"` is `a|bc` to it."""
+        sequences = [node for rule in rules.values() if rule.terminal for node in walk(rule.body) if isinstance(node, Sequence)]
+        for node in sequences:
+            for part in node.parts if len(node.parts) > 1 else ():
+                meant: Expression = part
+                while isinstance(meant, Reference):
+                    meant = rules[meant.name].body
+                if isinstance(meant, Pattern) and _has_branches(meant.pattern):
+                    what = "Lark joins the alternatives of this pattern with what stands beside it"
+                    self.unsupported(what, part.start, part.end, fix="Put them in brackets: /(a|b)/.")
+
     def may_be_ignored(self, node: Expression) -> bool:
         if isinstance(node, Reference):
             used = self.definitions[node.name]
             return used.terminal and not any(isinstance(part, SpecialToken | FreeText | Chunks) for part in walk(used.body))
         return not isinstance(node, SpecialToken | FreeText | Chunks)
+
+
+def _has_branches(pattern: str) -> bool:
+    """Whether a pattern has alternatives that no brackets hold."""
+    depth = 0
+    for part in _PARTS.findall(pattern):
+        depth += (part == "(") - (part == ")")
+        if part == "|" and not depth:
+            return True
+    return False

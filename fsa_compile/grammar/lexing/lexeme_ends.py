@@ -32,6 +32,7 @@ class Ending(NamedTuple):
       looks: conditions that its points needed already; it says nothing of points that need others.
       doubt: that the condition at its own end fails, which is what younger lexemes need where no symbol decides it.
       taken: symbols that it leaves to no other lexeme.
+      precedes: terminals that go on with none of them.
     """
 
     places: frozenset[int]
@@ -42,6 +43,7 @@ class Ending(NamedTuple):
     doubt: Look | None = None
     taken: int = 0
     early_places: frozenset[int] = frozenset()
+    precedes: int = 0
 
 
 class LexemeEnds:
@@ -82,6 +84,36 @@ class LexemeEnds:
                     own.add(key[:2])
         kept = [key for key, some in groups.items() if key[:2] not in own or any(self._point[i][2] >= 0 for i in some)]
         return [groups[key] for key in sorted(kept, key=lambda key: key[:2])]
+
+    def preceded(self, points: list[int], beside: list[int]) -> int:
+        """The terminals (a bit set) of which nothing longer is read where the lexeme ends at some points.
+
+        Args:
+          points: of one terminal.
+          beside: all that began with it.
+        """
+        terminal = self._terminals[self._point[points[0]][0]]
+        hosts = self._hosts(terminal, beside, matched=True)
+        return union(self._terminals[host].precedes for host in hosts) if hosts else terminal.precedes
+
+    def lost(self, i: int, precedes: int, beside: list[int]) -> bool:
+        """Whether a point does not go on where a lexeme has ended that precedes some terminals."""
+        t = self._point[i][0]
+        if t < 0 or not precedes:
+            return False
+        hosts = self._hosts(self._terminals[t], beside)
+        return all(precedes >> host & 1 for host in hosts or [t])
+
+    def _hosts(self, terminal: Terminal, beside: list[int], *, matched: bool = False) -> list[int]:
+        """The patterns as one of which a string is read; with `matched` those that match the text so far."""
+        found = []
+        for i in beside if terminal.within else ():
+            t, q, _ = self._point[i]
+            if t >= 0 and terminal.within >> t & 1:
+                host = self._terminals[t]
+                if not matched or host.automaton.final[q] or q in host.reserved:
+                    found.append(t)
+        return found
 
     def condition(self, i: int) -> int:
         """The symbols before which a lexeme may not end at a point."""

@@ -25,6 +25,9 @@ What holds in the lexical mode "longest":
 * A condition in a terminal that sees what follows (`/[0-9]+(?![A-Za-z_])/`) forbids it to end before what the condition excludes.
   Then the next terminal that matches the same text is taken, or else a shorter match; where more than the next symbol decides,
   both are followed (`text_ahead`). One that sees what precedes (`/\bif/`) forbids it to begin.
+* In the mode "lark" the three rules before the last do not hold: no text is reserved, and no word kept from what follows. Instead
+  Lark's lexer is followed: it tries terminals one after another (`lark_order`) and takes the first that matches, with the
+  match that its pattern prefers. So where one has matched, those behind it are not read on (`set_precedence`).
 * An ignored text may stand before the first, between any two, and after the last lexeme.
 """
 
@@ -40,7 +43,8 @@ from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.lexing.follow_sets import contexts_of, following, places_of
 from fsa_compile.grammar.lexing.forbidden_ends import guard_ends, settle_conditions
-from fsa_compile.grammar.lexing.terminal_automata import Automaton, difference, read_beside, widest
+from fsa_compile.grammar.lexing.lark_order import rank_in_lark, refuse_other_readings, set_precedence
+from fsa_compile.grammar.lexing.terminal_automata import Automaton, difference, read_beside, share_text, widest
 from fsa_compile.grammar.lexing.terminals import Lexicon, Terminal
 from fsa_compile.grammar.lexing.whole_characters import Characters
 from fsa_compile.limits import Deadline
@@ -72,13 +76,20 @@ def settle(
             fix = 'Make it match something, and optional where it is used: write "+" for "*", and TERMINAL? in rules.'
             raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
     original = [t.automaton for t in lexicon.terminals]
-    keyword = [lexicon.is_keyword(i) for i in range(len(original))]
+    contextual = grammar.mode == "lark"
+    keyword = [not contextual and lexicon.is_keyword(i) for i in range(len(original))]
     reserving = sum(
         1 << i
         for i, t in enumerate(lexicon.terminals)
-        if t.literal or (keyword[i] and lexicon.ends_as_word(i) and t.begin < 0)
+        if not contextual and (t.literal or (keyword[i] and lexicon.ends_as_word(i) and t.begin < 0))
     )
-    ranks = sorted(range(len(original)), key=lambda i: rank_of(lexicon.terminals[i], i))
+    contexts = contexts_of(len(original), frames, ignore)
+    if contextual:
+        refuse_other_readings(lexicon.terminals, frames, ignore, grammar)
+        set_precedence(lexicon.terminals, original, contexts, ignore, grammar, deadline)
+        ranks = sorted(range(len(original)), key=rank_in_lark(lexicon.terminals, ignore))
+    else:
+        ranks = sorted(range(len(original)), key=lambda i: rank_of(lexicon.terminals[i], i))
     better: dict[int, int] = {}
     ranked = 0
     for place, i in enumerate(ranks):
@@ -86,16 +97,15 @@ def settle(
         better[i] = ranked
         ranked |= 1 << i
     rivals = _rivals(original)
-    contexts = contexts_of(len(original), frames, ignore)
     places = places_of(frames, ignore)
     for i, t in enumerate(lexicon.terminals):
         deadline.check("Comparing the grammar's terminals")
         own = union(context for context in contexts if context >> i & 1)
-        winners = [j for j in members(own & better[i] & rivals[i]) if _share_text(original[i], original[j])]
+        winners = [j for j in members(own & better[i] & rivals[i]) if share_text(original[i], original[j])]
         free = [j for j in winners if not lexicon.terminals[j].ends and lexicon.terminals[j].begin < 0]
         always = [j for j in free if not any(place >> i & 1 and not place >> j & 1 for place in places)]
         reserved = [j for j in winners if reserving >> j & 1] if widest(original[i]) == float("inf") else []
-        if winners and not difference(original[i], [original[j] for j in {*always, *reserved}])[0].arcs[0]:
+        if winners and not contextual and not difference(original[i], [original[j] for j in {*always, *reserved}])[0].arcs[0]:
             raise _never(lexicon, i, winners, grammar)
         if reserved:
             t.automaton, t.reserved = difference(original[i], [original[j] for j in reserved])
@@ -269,20 +279,6 @@ def _only_text(a: Automaton) -> tuple[int, ...] | None:
             return None
         text.append(symbols)
     return None if a.arcs[q] else tuple(text)
-
-
-def _share_text(a: Automaton, b: Automaton) -> bool:
-    seen, todo = {(0, 0)}, [(0, 0)]
-    while todo:
-        p, q = todo.pop()
-        if a.final[p] and b.final[q]:
-            return True
-        for x, p2 in a.arcs[p]:
-            for y, q2 in b.arcs[q]:
-                if x & y and (p2, q2) not in seen:
-                    seen.add((p2, q2))
-                    todo.append((p2, q2))
-    return False
 
 
 def _glued(

@@ -272,3 +272,18 @@ def trimmed(automaton: Automaton) -> tuple[Automaton, dict[int, int]]:
                 joined[number[target]] = joined.get(number[target], 0) | symbols
         left.append([(symbols, target) for target, symbols in joined.items()])
     return Automaton(left, [automaton.final[q] for q in number]), number
+
+
+def share_text(a: Automaton, b: Automaton, *, goes_on: bool = False) -> bool:
+    """Whether two automata have a text in common; with `goes_on`, if one of the first begins a longer one of the second."""
+    seen, todo = {(0, 0)}, [(0, 0)]
+    while todo:
+        p, q = todo.pop()
+        if a.final[p] and (b.arcs[q] if goes_on else b.final[q]):
+            return True
+        for x, p2 in a.arcs[p]:
+            for y, q2 in b.arcs[q]:
+                if x & y and (p2, q2) not in seen:
+                    seen.add((p2, q2))
+                    todo.append((p2, q2))
+    return False

@@ -104,6 +104,8 @@ class Terminal:
       begin: number of the condition on the text before it (`Lexicon.history`); -1 without one.
       failing: by final state with a condition, the symbols at which a shorter lexeme may have to be read instead.
       rank: of terminals that begin together and match the same text, the one with the least rank it is.
+      precedes: terminals (a bit set) of which no longer match is read where this one has matched.
+      within: of a string, the patterns of its priority that match it: where one of them may stand, it is read as that would be.
       ties: whether another terminal may match the same text at the same place.
       reserved: states in which the text is a word that another terminal has taken from this one.
       sure: states within a character at whose end, whichever it is, the text is a lexeme.
@@ -124,6 +126,8 @@ class Terminal:
     begin: int = -1
     failing: dict[int, int] = dataclasses.field(default_factory=dict)
     rank: int = 0
+    precedes: int = 0
+    within: int = 0
     ties: bool = False
     reserved: frozenset[int] = frozenset()
     sure: frozenset[int] = frozenset()
@@ -162,7 +166,7 @@ class Lexicon:
     ) -> None:  # fmt: skip
         self._grammar, self._token_of, self._limits, self._deadline = grammar, specials, limits, deadline
         self._values = values or {}
-        self._number: dict[tuple[Key, int], int] = {}
+        self._number: dict[tuple[Key, int, str], int] = {}
         self.terminals: list[Terminal] = []
         self.specials: tuple[int, ...] = ()
         self.byte_class = np.zeros(256, np.int32)
@@ -188,9 +192,10 @@ class Lexicon:
         if not name and key in self._named:  # the same expression is that terminal
             name = self._named[key].name
             node, priority = self._named[key].body, self._named[key].priority
-        found = self._number.get((key, priority))
+        told = key, priority, name if self._grammar.mode == "lark" else ""  # to Lark names of one expression are two terminals
+        found = self._number.get(told)
         if found is None:
-            found = self._number[key, priority] = len(self.terminals)
+            found = self._number[told] = len(self.terminals)
             automaton, nullable = self._automaton(key, node)
             shown = name or self._grammar.text[node.start : node.end]
             made = Terminal(shown, priority, self._is_literal(node), key, node.start, node.end, automaton, nullable)
@@ -202,7 +207,7 @@ class Lexicon:
     def _named(self) -> dict[Key, Rule]:
         """Terminals that are one string or pattern, by that; of equal ones the last. They have the priority of their name."""
         rules = [rule for rule in self._grammar.rules.values() if rule.terminal and isinstance(rule.body, Literal | Pattern)]
-        return {self._key(rule.body, ()): rule for rule in rules} if self._grammar.mode == "longest" else {}
+        return {self._key(rule.body, ()): rule for rule in rules} if self._grammar.mode != "characters" else {}
 
     def _size(self, node: Expression, name: str) -> Size:
         rules, text = self._grammar.rules, self._grammar.text
