@@ -101,7 +101,7 @@ class _Parser(ExpressionReader):
         self.check_ignored(mode)
         if mode == "lark":
             self.check_joined(rules)
-        settled, ignore = settle_terminals(self, rules, tuple(self.ignored), lazy=mode != "characters")
+        settled, ignore = settle_terminals(self, rules, tuple(self.ignored), lazy=mode != "characters", exact=mode == "lark")
         indentation = self.indentation(mode)
         return Grammar(
             rules=settled, start=start, ignore=ignore, mode=mode, text=self.text, indentation=indentation,

@@ -298,6 +298,7 @@ def test_the_table_of_differences():
         ('start: "a" X | X "c"\nX: /[ab]+/\n%ignore " "', "a a"): (True, False),
         ('start: "return" "("? X\nX: /[a-z]+/', "returnx"): (True, False),
         ('start: A "1" | B "2"\nA: /x+/\nB: /x+/', "x2"): (False, True),
+        ('start: x "a"\nx: "a"*', "a"): (False, True),
         ('start: T\nT: /a|b/ "c"', "ac"): (False, True),
         ('start: T\nT: /a|b/ "c"', "a"): (True, False),
         ('start: T\nT: "a"\n%ignore T', "a"): (False, True),

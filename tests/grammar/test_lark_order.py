@@ -148,6 +148,10 @@ def test_what_is_read_otherwise_than_by_the_longest_match():
         ('start: T\nA: /a|[|]b/\nT: A "c"', "joins the alternatives"),
         ('start: T\nT: "a"\n%ignore T', "reads it in no rule"),
         ('start: "IF"i "1" | /[a-z]+/ "2"', "written exactly so"),
+        ('start: "-" "b"? | X\nX: /[a-]+(?!b)/', "condition of the pattern"),
+        ('start: "if" | X\nX: /(?<!x)[a-z]+/', "condition of the pattern"),
+        ("start: A\nA: /(?:c+|c[ab])(?!ab)/", "order of alternatives"),
+        ('start: A "c"\nA: /a.*?b+(?=cc)/', "order of alternatives"),
         ('start: "a" | X\nX: /[abx]{2,}|a/\n%ignore /[a ]/', "may stand"),
     ],
 )

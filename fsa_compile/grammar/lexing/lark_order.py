@@ -45,8 +45,8 @@ def set_precedence(
       grammar: for errors.
 
     Raises:
-      UnsupportedGrammarError: Lark reads some spellings of a string in any case otherwise than the rest, or a string as one of
-        several patterns, of which only some are ignored.
+      UnsupportedGrammarError: Lark reads some spellings of a string in any case otherwise than the rest, or a string as a pattern
+        with conditions, or as one of several patterns, of which only some are ignored.
     """
     places = [place_in_lark(t, i) for i, t in enumerate(terminals)]
     others = [list(members(union(c for c in contexts if c >> i & 1) & ~(1 << i))) for i in range(len(terminals))]
@@ -58,6 +58,8 @@ def set_precedence(
         what = ""
         if hosts and t.key[0] == "pattern":
             what = f"of {t.name} Lark tells what is written exactly so from {terminals[hosts[0]].name}, nothing else"
+        elif any(terminals[j].ends or terminals[j].begin >= 0 for j in hosts):
+            what = f"whether {t.name} is read where a pattern matches it depends on a condition of the pattern"
         elif hosts and hosts[0] not in ignore and any(j in ignore for j in hosts):
             what = f"whether {t.name} is ignored is a matter of what else may stand"
         if what:

@@ -10,6 +10,7 @@ matches are the shortest, those that would are refused. All are settled by joini
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -56,20 +57,21 @@ _ordered: SizedMemo[tuple[bool, int]] = SizedMemo(1 << 20, lambda found: 200 + f
 
 
 def settle_terminals(
-    source: GrammarText, rules: dict[str, Rule], ignore: tuple[Expression, ...], *, lazy: bool
+    source: GrammarText, rules: dict[str, Rule], ignore: tuple[Expression, ...], *, lazy: bool, exact: bool = False
 ) -> tuple[dict[str, Rule], tuple[Expression, ...]]:
     """The rules and the ignored expressions with every lexeme that needs it joined to one pattern.
 
     Args:
       rules: by name; every name in them is defined.
       lazy: whether lazy loops shorten lexemes (longest-match mode), or mean nothing.
+      exact: whether terminals are refused that are not certain to match what `re` does.
 
     Raises:
       GrammarSyntaxError: a terminal uses itself, or a rule.
       UnsupportedGrammarError: a terminal is too deep, or mixes text with tokens that are no text; a condition would look
         outside; a lazy and a greedy loop both decide where a lexeme ends.
     """
-    return _Terminals(source, rules, lazy).settled(ignore)
+    return _Terminals(source, rules, lazy, exact).settled(ignore)
 
 
 def terminal_order(source: GrammarText, rules: dict[str, Rule]) -> list[str]:
@@ -140,8 +142,8 @@ def _extent(node: Expression, extents: dict[str, tuple[int, int]]) -> tuple[int,
 
 
 class _Terminals:
-    def __init__(self, source: GrammarText, rules: dict[str, Rule], lazy: bool) -> None:
-        self.source, self.rules, self.lazy = source, rules, lazy
+    def __init__(self, source: GrammarText, rules: dict[str, Rule], lazy: bool, exact: bool) -> None:
+        self.source, self.rules, self.lazy, self.exact = source, rules, lazy, exact
         self.order = terminal_order(source, rules)
         self.trees: dict[tuple[str, str], Node] = {}
         self.joined: dict[str, str] = {}
@@ -250,7 +252,12 @@ class _Terminals:
             return Pattern(self.checked_length(pattern), body.start, body.end, flags)
         if ordered and tried_in_order(tree, self.source.limits):
             return Pattern(self.checked_length(pattern), body.start, body.end, flags, Match.FIRST)
-        if lazy and not _soonest(tree):
+        soonest = lazy and _soonest(tree)
+        if self.exact and not soonest and (lazy or not self.is_longest(tree)):
+            fix = "Write a longer alternative before those that it begins with, and lazy loops without ?."
+            what = "beside a condition, the order of alternatives and lazy loops are not followed"
+            self.source.unsupported(what, body.start, body.end, fix=fix)
+        if lazy and not soonest:
             found = self.matches(pattern, flags, body)
             self.refuse_outlook(tree, body, beyond=found.before is not None or any(end.forbidden != NONE for end in found.ends))
             return self.shortened(pattern, flags, body)
@@ -258,6 +265,13 @@ class _Terminals:
             self.matches(pattern, flags, body)
         match = Match.SOONEST if lazy else Match.LOOKING
         return Pattern(self.checked_length(pattern), body.start, body.end, flags, match)
+
+    def is_longest(self, tree: Node) -> bool:
+        """Whether, where conditions at the edges of a tree hold, its first match is certain to be the longest."""
+        edges = [*_edge(tree, leading=True), *_edge(tree, leading=False)]
+        conditions = [node for node in _below(tree) if isinstance(node, Look | Anchor)]
+        at_edges = all(any(node is other for other in edges) for node in conditions)
+        return at_edges and not order_matters(_without_conditions(tree), self.source.limits)
 
     def is_text(self, body: Expression) -> bool:
         """Whether an expression can be written as one pattern."""
@@ -409,6 +423,19 @@ def _below(tree: Node, chosen: Callable[[list[Node]], Iterable[Node]] = iter) ->
             case Loop(item=item) | Atomic(item=item):
                 todo.append(item)
     return out
+
+
+def _without_conditions(tree: Node) -> Node:
+    match tree:
+        case Look() | Anchor():
+            return Concat([], tree.start, tree.end)
+        case Concat(items=items):
+            return dataclasses.replace(tree, items=[_without_conditions(item) for item in items])
+        case Alternate(branches=branches):
+            return dataclasses.replace(tree, branches=[_without_conditions(branch) for branch in branches])
+        case Loop(item=item) | Atomic(item=item):
+            return dataclasses.replace(tree, item=_without_conditions(item))
+    return tree
 
 
 def _is_delicate(tree: Node, lazy: bool) -> bool:
