@@ -188,7 +188,7 @@ class VocabularyTables:
             np.add.at(row, word[tokens], bit[tokens])
             return row
         member = np.zeros(self.num_words * 32, bool)
-        member[tokens] = True
+        member[tokens.astype(np.int64, copy=False)] = True  # other integers as an index take twice as long
         return np.packbits(member, bitorder="little").view(np.uint32)
 
     def add(self, row: np.ndarray, tokens: np.ndarray) -> None:
