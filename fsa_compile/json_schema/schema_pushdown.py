@@ -10,12 +10,11 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from typing import TypeAlias
 
 import numpy as np
 
-from fsa_compile.arrays.graphs import reach
 from fsa_compile.arrays.integers import equal_rows, exampled, firsts, numbered, order_of
 from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
@@ -148,22 +147,27 @@ class Reach:
 
     def live(self, start: int, symbol: int, *more: int) -> list[int]:
         """The controls that can be reached and can reach an outcome, the first of them `start`; `more` are other entries."""
-        c, out = self._controls, self.outcomes
-        source, target = self.edges
-        targets, begin = target.tolist(), firsts(source, len(out)).tolist()
+        c, out, targets, begin = self._controls, self.outcomes, self._targets, self._begin
         called: dict[tuple[int, int], list[int]] = {}
 
         def ends(y: int, entry: int) -> list[int]:
             return [target for outcome, target in c.symbols[y].items() if out[entry] >> outcome & 1 and out[target]]
 
-        after = [targets[first:end] for first, end in pairwise(begin)]
-        for control, calls in c.calls.items():
-            for call in calls:
+        order = list(dict.fromkeys([start, *more, *(control for entry in (start, *more) for control in ends(symbol, entry))]))
+        fresh = [bits > 0 for bits in out]
+        for control in order:
+            fresh[control] = False
+        for control in order:  # breadth first, over own moves and then calls
+            after = targets[begin[control] : begin[control + 1]]
+            for call in c.calls.get(control, ()):
                 if call not in called:
                     called[call] = [call[1], *ends(*call)] if self.usable(*call) else []
-                after[control] += called[call]
-        ended = [control for entry in (start, *more) for control in ends(symbol, entry)]
-        return list(reach([start, *more, *ended], after.__getitem__))
+                after += called[call]
+            for target in after:
+                if fresh[target]:
+                    fresh[target] = False
+                    order.append(target)
+        return order
 
 
 class Aims:
