@@ -296,6 +296,10 @@ class _Calls:
         return self._places[place], worth[which]
 
 
+_ROUNDS = 32
+"""So often edges of weight 0 are followed together: most nodes are worth nothing, and nearly all of these are found by then."""
+
+
 def least_sums(first: np.ndarray, source: np.ndarray, target: np.ndarray, weight: np.ndarray, unreachable: int) -> np.ndarray:
     """Least sums of weights on the way to a first node (Dijkstra).
 
@@ -307,11 +311,21 @@ def least_sums(first: np.ndarray, source: np.ndarray, target: np.ndarray, weight
     Returns:
       int64[Q].
     """
-    value = np.where(first, 0, unreachable).tolist()
-    order = order_of(target)
+    worth = np.where(first, 0, unreachable)
+    free = (weight == 0).nonzero()[0]
+    at, to = source[free], target[free]
+    for _ in range(_ROUNDS):
+        worth[at[worth[to] == 0]] = 0
+        left = worth[at] > 0
+        if left.all():
+            break
+        at, to = at[left], to[left]
+    left = (worth[source] > 0).nonzero()[0]
+    source, target, weight = source[left], target[left], weight[left]
+    order, value = order_of(target), worth.tolist()
     edges = list(zip(source[order].tolist(), weight[order].tolist()))
     begin = firsts(target, len(first)).tolist()
-    queue: dict[int, list[int]] = {0: first.nonzero()[0].tolist()}
+    queue: dict[int, list[int]] = {0: distinct(target[worth[target] == 0]).tolist()}
     settled = [False] * len(first)
     while queue:
         at = min(queue)

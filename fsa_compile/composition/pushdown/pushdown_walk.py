@@ -253,11 +253,12 @@ class Walk:
         return most[: self.machine.num_controls]
 
     def _begun(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(owner, iterations begun) of everything found so far."""
+        """(owner, iterations begun) of everything found so far that begins some, which is little of it."""
         counts = [(owner, begun) for owner, *_, begun in self.records]
         counts += [(caller, begun) for _, caller, _, begun in self.links.parts]
         counts += [(items.owner, items.begun) for items in self.pending]
-        return counts + [(parts.owner, parts.count) for parts in self.leaves.parts]
+        counts += [(parts.owner, parts.count) for parts in self.leaves.parts]
+        return [(owner[some], begun[some]) for owner, begun in counts if len(some := begun.nonzero()[0])]
 
     def _root_items(self) -> Items:
         """(control, trie node, control) of every first byte and special token that a control reads; those of derived controls
