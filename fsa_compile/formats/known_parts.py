@@ -87,18 +87,19 @@ class Roles:
             return behind.pop()
         if behind:  # the end of a name, which may be the beginning of another
             labels = frozenset(label for label in labels if not isinstance(label, tuple) or len(label) == 2)
-        found = self._number.get(labels)
-        if found is None:
-            begun, is_certain = self._begun(labels) if lead else (None, True)
-            if not is_certain:
-                return None
-            found = self._number[labels] = len(self.prefix)
-            self.prefix.append(-1 if outside or not any(within) else self.prefixes.setdefault(within.pop(), len(self.prefixes)))
-            self.is_text.append(bool(text))
-            self.begins_names.append(any(isinstance(label, tuple) and len(label) == 2 and not label[1] for label in labels))
-            self.begun.append(-1 if begun is None else self.read(begun))
-            if text and not text[0].state:
-                self.goes_on = found
+            if (found := self._number.get(labels)) is not None:
+                return found
+        begun, is_certain = self._begun(labels) if lead else (None, True)
+        if not is_certain:
+            return None
+        found = self._number[labels] = len(self.prefix)
+        read = next(iter(within), b"")
+        self.prefix.append(-1 if outside or not read else self.prefixes.setdefault(read, len(self.prefixes)))
+        self.is_text.append(bool(text))
+        self.begins_names.append(bool(within) and not read)
+        self.begun.append(-1 if begun is None else self.read(begun))
+        if text and not text[0].state:
+            self.goes_on = found
         return found
 
     def read(self, text: bytes) -> int:
@@ -108,21 +109,25 @@ class Roles:
     def _begun(self, labels: frozenset[Hashable]) -> tuple[bytes | None, bool]:
         """(what is read of an answer that may yet be a call, None for none; whether that is certain)."""
         read: set[bytes] = set()
-        answers: set[Answer] = set()
+        answer = self.answer
         for label in labels:
-            if isinstance(label, Answer):
-                answers.add(dataclasses.replace(label, state=0))
+            found = answer
+            if isinstance(label, tuple):
+                if isinstance(label[0], Answer):
+                    found = label[0]
+                    read.add(found.before + label[1])
+            elif isinstance(label, Answer):
+                found = dataclasses.replace(label, state=0)
             elif isinstance(label, Before):
-                answers.add(label.answer)
+                found = label.answer
                 read.add(label.read)
-            elif isinstance(label, tuple) and isinstance(label[0], Answer):
-                answers.add(label[0])
-                read.add(label[0].before + label[1])
-        if answers and self.answer is not None:
-            answers.add(self.answer)
-        if len(read) > 1 or len(answers) > 1:
+            if found is not answer:  # one object, most often
+                if answer is not None and found != answer:
+                    return None, False
+                answer = found
+        if len(read) > 1:
             return None, False
-        self.answer = next(iter(answers), self.answer)
+        self.answer = answer
         return next(iter(read), None), True
 
     def alive(self, names: list[bytes]) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.integers import equal_rows, exampled, firsts, numbered, order_of
+from fsa_compile.arrays.pages import small_pages
 from fsa_compile.arrays.ranges import ranges
 from fsa_compile.automata.pushdown import END_HERE, END_RETURN, NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.json_schema.key_guards import KeyGuards
@@ -305,6 +306,7 @@ def byte_machine(controls: Controls, reach: Reach, start: int, symbol: int, end:
     return byte_machines(controls, reach, [start], symbol, end)[0]
 
 
+@small_pages()  # of the table of returns, few entries of which are not 0
 def byte_machines(
     controls: Controls, reach: Reach, starts: list[int], symbol: int, end: int
 ) -> tuple[ByteMachine, list[int]]:
