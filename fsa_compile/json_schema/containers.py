@@ -50,6 +50,8 @@ class Frames(ContainerBase):
         self._sorted: dict[int, tuple[str, ...]] = {}
         self._positions: dict[int, dict[str, int]] = {}
         self._places: dict[int, list[Place]] = {}
+        self._rests: dict[tuple[int, int], int] = {}
+        self._rest_number: dict[Order, int] = {}
         self._coming: dict[Any, Any] = {}
         self._targets: dict[Any, int] = {}
         self._any_order: AnyOrder | None = None
@@ -235,12 +237,20 @@ class Frames(ContainerBase):
             number, position = place.at[0]
             index = self._positions[number][key]
             return Place(((number, index + 1),) if index >= position else ())
-        at: dict[Order, tuple[int, int]] = {}
+        at: dict[int, tuple[int, int]] = {}
         for number, position in place.at:
             index = self._positions[number][key]
             if index >= position:
-                at.setdefault(self._orders[number][index + 1 :], (number, index + 1))
+                at.setdefault(self._rest(number, index + 1), (number, index + 1))
         return Place(tuple(at.values()))
+
+    def _rest(self, number: int, position: int) -> int:
+        """A number of the keys of an order from a position on."""
+        found = self._rests.get((number, position))
+        if found is None:
+            rest = self._orders[number][position:]
+            found = self._rests[number, position] = self._rest_number.setdefault(rest, len(self._rest_number))
+        return found
 
     def _object(self, place: Place, formula: int, phase: str) -> int:
         """The control of an object: `first` after "{", `next` after ",", `after` a member."""
