@@ -296,8 +296,8 @@ class Derivatives:
         return not others and not any(map(coming, keys))
 
     def _find_asking(self, number: int) -> tuple[bool, list[str]]:
-        """(whether a table of members asks something of keys that it does not name; the keys of whose values it does, the last ones
-        first: of these, more are still to come)."""
+        """(whether a table of members asks something of keys that it does not name; the keys of whose values it does, the last
+        one first: more of these are still to come)."""
         anything, table = self._keywords.accepts_anything, self._keywords.tables[number]
         others = [table.additional, *(schema for _, schema in table.patterns)]
         return not all(map(anything, others)), [key for key, schema in reversed(table.properties.items()) if not anything(schema)]
