@@ -72,7 +72,7 @@ class StackArcs:
       owner, token, target, count: int64[A] each, single tokens; count is the register after it, in nodes what is added to it.
       row_owner, row_target, row_set: int64[B] each, large sets of tokens that leave the register as it is.
       sets: what they are.
-      link_run, link_caller, link_symbol, link_count: int64[K] each, calls; `link_count` is the register of the caller's frame
+      link_run, link_caller, link_symbol, link_count: integers [K] each, calls; `link_count` is the register of the caller's frame
         while it is suspended, in nodes what is added to it. Symbol -1: the run is a part of its caller's own frame.
       delta_row: int64[*], row of `delta` for every class of every node, by node.
       delta: node after popping a symbol.

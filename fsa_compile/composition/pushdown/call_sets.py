@@ -112,7 +112,8 @@ def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, np.nda
     if (counts := int(arcs.link_count.max(initial=0)) + 1) > 1:
         label = np.maximum(1 + (label - 1) * counts + arcs.link_count.take(kept), 0)
     bits = int(label.max(initial=0)).bit_length()
-    key = arcs.link_caller.take(kept) << bits
+    key = arcs.link_caller.take(kept).astype(np.int64, copy=False)
+    key <<= bits
     key |= label
     key, run = sorted_rows(key, arcs.link_run.take(kept))
     return key, run, bits

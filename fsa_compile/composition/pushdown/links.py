@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import exampled, firsts, in_order, numbered, order_of
 from fsa_compile.arrays.ranges import joined, ranges, segment_sizes, spread
+
+
+_LONG = 1 << 12
+"""Links of runs from so many on are kept as 32-bit numbers."""
 
 
 class Columns:
@@ -42,7 +47,7 @@ class Links:
       pushes: (symbol, register) pairs of every push string of the machine, the bottom first.
 
     Attributes:
-      parts: all links so far.
+      parts: all links so far; numbers of 32 bits where they are many, and registers that are all 0 take no memory.
       of_run: where the links of each run of this wave begin and end in `callers`.
       callers: (caller, symbol, register) of the links of this wave.
       push_symbol, push_add: int64[P, L], of every push string.
@@ -66,9 +71,16 @@ class Links:
         """Forgets which runs have which callers; `parts` stay."""
         self.of_run, self.callers = Columns(2), Columns(3)
 
-    def joined(self) -> tuple[np.ndarray, ...]:
-        """The four columns of all links."""
-        return tuple(np.concatenate(c) for c in zip(*self.parts)) if self.parts else (np.zeros(0, np.int64),) * 4
+    def joined(self, kind: type[np.signedinteger[Any]] = np.int64) -> tuple[np.ndarray, ...]:
+        """The four columns of all links, of the given type; registers that are all 0 take no memory if it is that of 32 bits."""
+        if not self.parts:
+            return (np.zeros(0, np.int64),) * 4
+        *columns, counts = zip(*self.parts)
+        if kind is np.int64 or any(count.any() for count in counts if count.strides[0]):
+            columns.append(counts)
+            return tuple(np.concatenate(column, dtype=kind, casting="same_kind") for column in columns)
+        found = [np.concatenate(column, dtype=kind, casting="same_kind") for column in columns]
+        return *found, np.broadcast_to(kind(0), len(found[0]))
 
     def chain(
         self, first: int, num_owners: int, run: np.ndarray, caller: np.ndarray, push: np.ndarray, count: np.ndarray
@@ -109,7 +121,7 @@ class Links:
 
     def take(self, run: np.ndarray, begin: np.ndarray, *rest: np.ndarray) -> None:
         """Adds links sorted by run; `begin` says where those of each run of this depth begin."""
-        self.parts.append((run, *rest))
+        self.parts.append((run, *rest) if len(run) < _LONG else _narrowed(run, *rest))
         bounds = np.concatenate((begin, [len(run)]))
         bounds += self.callers.size
         self.of_run.extend(bounds[:-1], bounds[1:])
@@ -164,6 +176,12 @@ class Links:
         none = np.zeros_like(run)
         self.add(num_owners, num_owners + len(example), num_owners + run, owner[place], none - 1, none)
         return several, num_owners + which, num_owners + len(example)
+
+
+def _narrowed(*columns: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The columns of links as 32-bit numbers; the last one is made of one number where all are 0."""
+    *others, count = (column.astype(np.int32) for column in columns)
+    return *others, count if count.any() else np.broadcast_to(count[:1].copy(), len(count))
 
 
 def called_alike(

@@ -163,7 +163,7 @@ class Walk:
             self._wave(seeds)
         self.records.append((*self.derived.record, np.zeros(len(self.derived.record[0]), np.int64)))
         (owner, token, target, count), rows, sets = self._tokens()
-        links = self.links.joined()
+        links = self.links.joined(np.int32)
         kind = np.concatenate(inner.kinds)
         self.most = np.maximum(self.most, self._most_counted(kind, np.concatenate(inner.owners)))
         return StackArcs(
