@@ -257,32 +257,33 @@ class TokenSets(NamedTuple):
 
 
 def stored_arcs(
-    num_nodes: int, node: np.ndarray, effect: np.ndarray, which: np.ndarray, sets: TokenSets, alike: np.ndarray | None
+    first: np.ndarray, columns: Callable[[slice], tuple[np.ndarray, np.ndarray]], sets: TokenSets, alike: np.ndarray | None
 ) -> dict[str, Any] | None:
     """`arc_offset`, `arc_token` and `arc_effect` of a deterministic constraint; None where a node has too many effects, or two
     kinds of nodes have one hash.
 
     Args:
-      num_nodes: N.
-      node, effect, which: integers [M], the nodes, the effects and the numbers of token sets; no node has an effect twice.
-      sets: what `which` counts into.
+      first: int64[N + 1], where the token sets of every node begin.
+      columns: integers [*] each, the effects and the numbers of the token sets of some nodes; no node has an effect twice.
+      sets: what these count into.
       alike: the node that each one has the arcs of; None for itself.
     """
-    if (node[1:] < node[:-1]).any():
-        order = order_of(node)
-        node, effect, which = node[order], effect[order], which[order]
     hashes, example, kind_of = exampled(sets.hash)
-    first = firsts(node, num_nodes)
     size = np.diff(first)
     if size.max(initial=0) > 1 << 16:
         return None
-    kind, own = np.empty(len(node), np.int32), np.empty(len(node), np.int32)
+    kind, own = np.empty(first[-1], np.int32), np.empty(first[-1], np.int32)
     for some in blocks(size, _SETS):
-        here = slice(first[some.start], first[min(some.stop, num_nodes)])
+        here = slice(first[some.start], first[some.stop])
+        own[here], which = columns(some)
         # The sets of a node by their hashes, so that nodes with the same ones number them alike.
-        kind[here], own[here], of = kind_of.take(which[here]), effect[here], node[here] - np.int64(some.start)
-        if ((kind[here][1:] < kind[here][:-1]) & (of[1:] == of[:-1])).any():
-            _, kind[here], own[here] = sorted_rows(of, kind[here].astype(np.int64), effect[here])
+        kind[here] = kind_of.take(which)
+        falls = np.zeros(len(which) + 1, bool)
+        np.less(kind[here][1:], kind[here][:-1], out=falls[1:-1])
+        falls[first[some] - here.start] = False
+        if falls.any():
+            of = np.arange(some.stop - some.start).repeat(size[some])
+            _, kind[here], own[here] = sorted_rows(of, kind[here].astype(np.int64), own[here])
     same_lists, same_effects = _alike(first, kind, mixed(hashes)), _alike(first, own)
     if same_lists is None or same_effects is None:
         return None
@@ -335,7 +336,7 @@ def _alike(
         if hashes is None:
             each = mixed(here.astype(np.int64) << 16 | (np.arange(len(here)) - begin.repeat(size[some])))
         else:
-            each = hashes[here]
+            each = hashes.take(here)
         full = size[some].nonzero()[0]
         if len(full):
             total[some.start + full] = np.add.reduceat(each, begin[full])
@@ -345,7 +346,8 @@ def _alike(
     same = [(size[others] == size[of[others]]).all()]
     for some in blocks(size[others], _SETS) if same[0] else ():
         mine, theirs = others[some], of[others[some]]
-        same.append((values[joined(first[mine], size[mine])] == values[joined(first[theirs], size[mine])]).all())
+        pair = (values.take(joined(first[of], size[mine])) for of in (mine, theirs))
+        same.append((next(pair) == next(pair)).all())
     return (example, kind) if all(same) else None
 
 

@@ -52,14 +52,12 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
       full: bool[*], owners that have tokens of their own.
     """
     size = len(arcs.node_owner)
-    key, run, bits = _useful_links(arcs, full)
+    (owner, parts), (key, run), bits = _useful_links(arcs, full)
     mask = (1 << bits) - 1
-    labels = key & mask
-    part, call = (labels == 0).nonzero()[0], labels.nonzero()[0]
-    parts, first_part = run[part], firsts(key[part] >> bits, arcs.num_owners)
-    run, key = run[call], key[call]
+    first_part = firsts(owner, arcs.num_owners)
     begin = segment_starts(key)  # of the runs that an owner calls with one label
-    label, first = key[begin] & mask, firsts(key[begin] >> bits, arcs.num_owners)
+    key = key[begin]
+    label, first = key & mask, firsts(key >> bits, arcs.num_owners)
     end = np.append(begin[1:], len(run))
     total = np.add.reduceat(mixed(run), begin) if len(begin) else mixed(begin)
     known = np.zeros(0, np.uint64), np.zeros(0, np.int64)
@@ -96,9 +94,11 @@ def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets
     return CallSets(len(arcs.node_owner), size, of_set, member, above, by // counts, by % counts, below)
 
 
-def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """(caller << bits | label, run, bits) of the links that lead to tokens, in this order; label 0 says that the run is a part of
-    the caller's frame, others are 1 + symbol * (most of all registers + 1) + register."""
+def _useful_links(
+    arcs: StackArcs, full: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray], int]:
+    """The links that lead to tokens: (caller, run) of those whose run is a part of the caller's frame; (caller << bits | label,
+    run) of the others, both in this order; and the bits. Labels are 1 + symbol * (most of all registers + 1) + register."""
     useful, run, caller = full.copy(), arcs.link_run, arcs.link_caller
     while len(run):  # a run is worth following when it, or one that it calls, has tokens
         worth = useful.take(run)
@@ -107,16 +107,20 @@ def _useful_links(arcs: StackArcs, full: np.ndarray) -> tuple[np.ndarray, np.nda
         useful[caller[worth]] = True
         left = ~worth
         run, caller = run[left], caller[left]
-    kept = useful.take(arcs.link_run).nonzero()[0]
-    label = 1 + arcs.link_symbol.take(kept)
-    if (counts := int(arcs.link_count.max(initial=0)) + 1) > 1:
-        label = np.maximum(1 + (label - 1) * counts + arcs.link_count.take(kept), 0)
-    bits = int(label.max(initial=0)).bit_length()
-    key = arcs.link_caller.take(kept).astype(np.int64, copy=False)
+    kept, inside = useful.take(arcs.link_run), arcs.link_symbol < 0
+    counts = int(arcs.link_count.max(initial=0)) + 1
+    bits = max(0, (1 + int(arcs.link_symbol.max(initial=-1))) * counts).bit_length()
+    inside &= kept
+    kept ^= inside
+    parts, calls = inside.nonzero()[0], kept.nonzero()[0]
+    owner, key = (arcs.link_caller.take(some).astype(np.int64, copy=False) for some in (parts, calls))
     key <<= bits
+    label = arcs.link_symbol.take(calls)
+    if counts > 1:
+        label = label.astype(np.int64) * counts + arcs.link_count.take(calls)
+    label += 1
     key |= label
-    key, run = sorted_rows(key, arcs.link_run.take(kept))
-    return key, run, bits
+    return sorted_rows(owner, arcs.link_run.take(parts)), sorted_rows(key, arcs.link_run.take(calls)), bits  # type: ignore[return-value]
 
 
 class Called(NamedTuple):
@@ -138,10 +142,6 @@ class Called(NamedTuple):
     string: np.ndarray
     under: np.ndarray
     register: np.ndarray
-
-    def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """(place in `leaf`, place in what they do) of all token sets, by call."""
-        return joined(self.first, self.size), joined(self.begin, self.size)
 
 
 class Leaves(NamedTuple):

@@ -27,7 +27,7 @@ class Nodes:
 
     Attributes:
       classes: of registers.
-      groups: int64[G'], the token sets kept.
+      groups: integers [G'], the token sets kept; of 32 bits where they are all.
       number: int64[N], number of each node's first class in the artifact, 0 when dropped.
       symbolic, place, kind, shape, value: int64[N'], node of the walk, place among its classes, kind of its frame, shape of its
         classes, and the register that stands for the class.
@@ -57,7 +57,7 @@ class Nodes:
         keep[0] = True
         self.number = np.where(keep, np.where(keep, size, 0).cumsum() - size, 0)
         whole = useful is np.True_ and keep[groups.first[1:] > groups.first[:-1]].all()
-        self.groups = np.arange(len(groups.node)) if whole else (useful & keep.take(groups.node)).nonzero()[0]
+        self.groups = np.arange(len(groups.node), dtype=groups.node.dtype) if whole else (useful & keep.take(groups.node)).nonzero()[0]
         kept = keep.nonzero()[0]
         self.symbolic = kept.repeat(size[kept])
         self.place = np.arange(len(self.symbolic)) - self.number[self.symbolic]

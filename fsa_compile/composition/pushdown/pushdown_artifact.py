@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of, ranked
-from fsa_compile.arrays.ranges import joined, ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import blocks, joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import MOST_COUNT, NO_TEMPERATURE, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import check_lengths
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -35,6 +36,8 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "assembling the artifact"
+_SETS = 1 << 15
+"""Token sets of nodes that are looked at together."""
 
 
 def _must_fit(fits: Any, _: str) -> None:
@@ -251,7 +254,8 @@ class _Layout:
         """The artifact; `arcs` are those of the walk."""
         wide, low, high = self._wide()
         self._groups(low, high)
-        self._arcs(~wide)
+        if not self._many_arcs(wide, low):
+            self._arcs(~wide)
         self._levels()
         arrays = self._node_arrays() | self._symbol_arrays()
         if arcs.temperature is not None:
@@ -458,14 +462,13 @@ class _Layout:
             number = np.zeros(len(example), np.int32)
             effects, number[used] = self._effects(example[used], self.costs.effect_cost[used])
             effect = number.take(kind)
-            del kind
         simple = self.machine.deterministic and self.key_sets is None
         leaf = groups.leaf[group]
-        least = LEAST_BYTES // 8
-        if simple and (len(leaf) >= least or groups.leaf_size.take(leaf).sum() >= least):  # no leaf is empty
-            made = stored_arcs(self.n, node, effect, leaf, TokenSets(groups.leaf_hash, groups.tokens_of_leaves), alike)
-            if made is not None and is_smaller(made["arc_token"]):
-                self.out.arcs_in_lists(made, effects)
+        if simple and groups.leaf_size.take(leaf).sum() >= LEAST_BYTES // 8:
+            by_node = order_of(node)
+            first = firsts(node, self.n)
+            columns = effect.take(by_node), leaf.take(by_node)
+            if self._stored(first, lambda some: tuple(c[first[some.start] : first[some.stop]] for c in columns), effects, alike):
                 return
         group = group.nonzero()[0] if group is narrow else group
         listed, which = self._once(group)
@@ -477,6 +480,43 @@ class _Layout:
             begin, size = begin[which], size[which]
             token = token[joined(begin, size)]
         self.out.arcs(node.astype(np.int64, copy=False), effect, token, size, effects=effects, alike=alike)
+
+    def _many_arcs(self, wide: np.ndarray, low: np.ndarray) -> bool:
+        """Takes the token sets that are narrow, if they are many and each is its own range, a few nodes at a time; the others
+        are `wide`, bool[M], at the places `low`. Whether it has."""
+        sets, groups, nodes, size = self.sets, self.groups, self.nodes, len(wide) - len(low)
+        whole = len(sets.group) == len(groups.node) and self.key_sets is None and not self.registers.counts
+        if not whole or not self.machine.deterministic or size < LEAST_BYTES // 8:
+            return False
+        first = groups.first[np.append(nodes.symbolic, len(nodes.number))]
+        narrow = np.diff(first) - np.bincount(sets.node[low], minlength=self.n)
+
+        def columns(some: slice) -> tuple[np.ndarray, np.ndarray]:
+            here = slice(first[some.start], first[some.stop])
+            at = (~wide[here]).nonzero()[0]
+            return self.costs.effect[here].take(at), groups.leaf[here].take(at)
+
+        used, number = np.zeros(len(self.costs.effect_cost), bool), np.zeros(len(self.costs.effect_cost), np.int32)
+        for some in blocks(narrow, _SETS):
+            used[columns(some)[0]] = True
+        example = used.nonzero()[0]
+        effects, number[example] = self._effects(example, self.costs.effect_cost[example])
+
+        def numbered_columns(some: slice) -> tuple[np.ndarray, np.ndarray]:
+            effect, leaf = columns(some)
+            return number.take(effect), leaf
+
+        return self._stored(np.append(0, narrow.cumsum()), numbered_columns, effects, self.alike)
+
+    def _stored(
+        self, first: np.ndarray, columns: Callable[[slice], Any], effects: np.ndarray, alike: np.ndarray
+    ) -> bool:
+        """Takes arcs in lists where they take less room so: as of `stored_arcs`. Whether they do."""
+        made = stored_arcs(first, columns, TokenSets(self.groups.leaf_hash, self.groups.tokens_of_leaves), alike)
+        if made is None or not is_smaller(made["arc_token"]):
+            return False
+        self.out.arcs_in_lists(made, effects)
+        return True
 
     def _effects(self, some: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`arc_effects` of some effects of the given costs; where there are sets of keys, of some token sets."""

@@ -493,18 +493,21 @@ class _Ways:
         add = np.concatenate((leaves.register[:own], called.under))
         rest = map(np.append, (none, add, none), (called.string, add[:0], called.register))
         self.effects, effect = EffectTable.of(target, *rest)
-        leaf, at = called.places()
-        leaf = np.concatenate((np.arange(own), called.leaf.take(leaf)))
-        effect = np.concatenate((effect[:own], effect.take(at + own)))
         # An effect and a leaf are one number, so that one array is read at random, and a sort carries both.
         self._room, self._by_leaf = len(self.leaves.offset).bit_length(), False
-        self._wide, self._code = len(self.effects.target).bit_length(), effect << self._room | leaf
+        self._wide = len(self.effects.target).bit_length()
+        effect <<= self._room
+        effect[:own] |= np.arange(own)
+        of_calls = effect.take(joined(called.begin + own, called.size))
+        of_calls |= called.leaf.take(joined(called.first, called.size))
+        self._code = np.concatenate((effect[:own], of_calls))
 
     def sort_by_leaf(self, kind: np.ndarray) -> None:
         """From now on, token sets are sorted by leaf; what is said of each leaf stands for it."""
-        leaf = kind[self._code & (1 << self._room) - 1]
+        leaf = kind.take(self._code & (1 << self._room) - 1)
+        leaf <<= self._wide
         self._code >>= self._room
-        self._code |= leaf << self._wide
+        self._code |= leaf
         self._room, self._wide, self._by_leaf = self._wide, int(kind.max(initial=0)).bit_length(), True
 
     def in_order(self, nodes: slice, derived: _Rows | None, is_derived: np.ndarray) -> _Rows:
@@ -515,8 +518,7 @@ class _Ways:
                 own = (~is_derived[rows.node]).nonzero()[0]
                 rows = _joined_rows(derived, _Rows(*(column[own] for column in rows)))
             return self._rows(*sorted_rows(*self._rows(*rows)))
-        key, code = self._found(nodes, self._wide + self._room)
-        key |= code
+        key = self._keys(nodes)
         key.sort()
         low = key & (1 << self._room) - 1
         key >>= self._room
@@ -525,22 +527,25 @@ class _Ways:
 
     def rows(self, nodes: slice | np.ndarray) -> _Rows:
         """The token sets of some nodes."""
-        node, code = self._found(nodes)
+        nodes = np.arange(nodes.start, nodes.stop) if isinstance(nodes, slice) else nodes
+        own, calls = (indices(first[nodes], first[nodes + 1]) for first in (self._own, self._calls))
+        call = self._of_call[calls]
+        at = joined(self._first[call], size := self._called[call])
+        node = np.concatenate((self.leaves.set[own], self._above[calls].repeat(size)))
+        code = np.concatenate((self._code[own], self._code.take(at)))
         return self._rows(node, code >> self._room, code & (1 << self._room) - 1)
 
     def _rows(self, node: np.ndarray, high: np.ndarray, low: np.ndarray) -> _Rows:
         return _Rows(node, low, high) if self._by_leaf else _Rows(node, high, low)
 
-    def _found(self, nodes: slice | np.ndarray, shift: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(node, number of effect and leaf) of token sets of some nodes; with a shift, nodes from the first one on, shifted."""
-        own, calls = (
-            slice(first[nodes.start], first[nodes.stop])
-            if isinstance(nodes, slice)
-            else indices(first[nodes], first[nodes + 1])
-            for first in (self._own, self._calls)
-        )
-        call, of_own, of_call = self._of_call[calls], self.leaves.set[own], self._above[calls]
-        if shift is not None and isinstance(nodes, slice):
-            of_own, of_call = (of_own - nodes.start) << shift, (of_call - nodes.start) << shift
-        at = joined(self._first[call], size := self._called[call])
-        return np.concatenate((of_own, of_call.repeat(size))), np.concatenate((self._code[own], self._code.take(at)))
+    def _keys(self, nodes: slice) -> np.ndarray:
+        """Nodes from the first of some on, with the number of effect and leaf, of each of their token sets."""
+        own, calls = (slice(first[nodes.start], first[nodes.stop]) for first in (self._own, self._calls))
+        call, shift, size = self._of_call[calls], self._wide + self._room, int(own.stop - own.start)
+        of_own, of_call = ((of - nodes.start) << shift for of in (self.leaves.set[own], self._above[calls]))
+        at = joined(self._first[call], called := self._called[call])
+        key = np.empty(size + len(at), np.int64)
+        np.bitwise_or(of_own, self._code[own], out=key[:size])
+        self._code.take(at, out=key[size:], mode="clip")  # other modes take by way of a copy
+        key[size:] |= of_call.repeat(called)
+        return key
