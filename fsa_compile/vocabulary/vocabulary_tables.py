@@ -200,9 +200,9 @@ class VocabularyTables:
         np.add.at(row, word[tokens], bit[tokens])
 
     def add_to(self, rows: np.ndarray, which: np.ndarray, tokens: np.ndarray) -> None:
-        """Adds tokens to bit rows uint32[n, W], token i to row `which[i]`."""
+        """Adds tokens to bit rows uint32[n, W] that do not have them yet, token i to row `which[i]`."""
         word, bit = self._word_and_bit
-        np.bitwise_or.at(rows.reshape(-1), which * self.num_words + word.take(tokens), bit.take(tokens))
+        np.add.at(rows.reshape(-1), which * self.num_words + word.take(tokens), bit.take(tokens))  # a sixth of `bitwise_or`'s time
 
     def unpack(self, row: np.ndarray) -> np.ndarray:
         """int64[*], the tokens of a bit row uint32[W], ascending."""

@@ -12,7 +12,7 @@ from fsa_compile.arrays.ranges import segment_starts
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.counter_classes import Registers
-from fsa_compile.composition.pushdown.links import Links
+from fsa_compile.composition.pushdown.links import Links, Returns
 from fsa_compile.errors import ConstraintError
 from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.memo import remember
@@ -205,7 +205,7 @@ class WalkContext(Protocol):
       links: callers of runs.
       pending: tokens that have left the frames of the last wave's nodes.
       num_owners: nodes and runs so far.
-      ret: control after a return, by control and symbol.
+      returns: controls after returns.
       stack_class: of controls that every symbol returns from alike.
     """
 
@@ -220,7 +220,7 @@ class WalkContext(Protocol):
     deadline: Deadline
     pending: list[Items]
     num_owners: int
-    ret: np.ndarray
+    returns: Returns
     stack_class: np.ndarray
     kind: np.ndarray
     width: int

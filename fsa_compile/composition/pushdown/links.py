@@ -1,4 +1,4 @@
-"""`Links`: the callers of the runs of a token walk, and the push strings by which runs are entered."""
+"""`Links`: the callers of the runs of a token walk, and the push strings by which runs are entered; `Returns`: where they go on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import exampled, firsts, in_order, numbered, order_of
 from fsa_compile.arrays.ranges import joined, ranges, segment_sizes, spread
+from fsa_compile.automata.pushdown import ByteMachine
 
 
 _LONG = 1 << 12
@@ -38,6 +39,36 @@ class Columns:
         for column, values in zip(self.columns, more):
             column[self.size : end] = values
         self.size = end
+
+
+_DENSE = 1 << 20
+"""Tables of returns with more entries are read at random in less memory: controls that return alike have one row."""
+
+
+class Returns:
+    """Controls after returns.
+
+    Args:
+      like: of every control, the first one that returns like it.
+
+    Attributes:
+      num_controls, num_symbols: of the machine.
+    """
+
+    def __init__(self, machine: ByteMachine, like: np.ndarray) -> None:
+        self.num_controls, self.num_symbols, table = machine.num_controls, machine.num_symbols, machine.ret
+        self._row = np.arange(len(table))
+        if table.size > _DENSE:
+            every, self._row = numbered(like)
+            table = table[every]
+        self._table = table.reshape(-1)
+        self._row *= self.num_symbols
+
+    def at(self, control: np.ndarray, symbol: np.ndarray | int) -> np.ndarray:
+        """int32[n], 0 where that cannot be; anything for symbol -1."""
+        place = self._row.take(control)
+        place += symbol
+        return self._table.take(place)
 
 
 class Links:
@@ -115,9 +146,10 @@ class Links:
 
     def add(self, first: int, num_owners: int, *columns: np.ndarray) -> None:
         """Adds the links of the runs made at this depth, the owners from `first` on."""
-        order = order_of(columns[0])
+        own = columns[0] - first  # which are small more often
+        order = order_of(own)
         run, *rest = (column.take(order) for column in columns)
-        self.take(run, firsts(run - first, num_owners - first)[:-1], *rest)
+        self.take(run, firsts(own, num_owners - first)[:-1], *rest)
 
     def take(self, run: np.ndarray, begin: np.ndarray, *rest: np.ndarray) -> None:
         """Adds links sorted by run; `begin` says where those of each run of this depth begin."""
@@ -128,7 +160,7 @@ class Links:
         self.callers.extend(*rest)
 
     def together(
-        self, num_owners: int, begin: np.ndarray, end: np.ndarray, control: np.ndarray, ret: np.ndarray
+        self, num_owners: int, begin: np.ndarray, end: np.ndarray, control: np.ndarray, returns: Returns
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         """Who goes on after returns from runs of calls: callers that do so in one control as one new run, a part of the frames of
         all of them. Nothing counts.
@@ -136,15 +168,15 @@ class Links:
         Args:
           num_owners: number of owners so far.
           begin, end, control: int64[n], where the callers of each run are, and the control that returns.
-          ret: control after a return, by control and symbol.
+          returns: of the machine.
 
         Returns:
           (owner and its control int64[m], where those of each return begin int64[n + 1], number of owners with new runs).
         """
         of, at = ranges(begin, end)
         caller, symbols, _ = self.callers.columns
-        symbol, s = symbols[at], len(ret)
-        after = np.where(symbol >= 0, ret[control[of], symbol], control[of])
+        symbol, s = symbols[at], returns.num_controls
+        after = np.where(symbol >= 0, returns.at(control[of], symbol), control[of])
         live = after.nonzero()[0]
         key = of[live] * s + after[live]
         order, key = in_order(key)
@@ -172,9 +204,10 @@ class Links:
         sets = np.add.reduceat(mixed(owner), begin)[several] if len(begin) else mixed(begin)
         _, example, which = exampled(sets)
         example = several[example]
-        run, place = spread(begin[example], size[example])
+        run, place = spread(begin[example], length := size[example])
         none = np.zeros_like(run)
-        self.add(num_owners, num_owners + len(example), num_owners + run, owner[place], none - 1, none)
+        run += num_owners
+        self.take(run, length.cumsum() - length, owner[place], none - 1, none)
         return several, num_owners + which, num_owners + len(example)
 
 

@@ -40,7 +40,7 @@ from fsa_compile.composition.pushdown.counter_classes import Classes, Registers,
 from fsa_compile.composition.pushdown.default_transitions import NONE_DERIVED, derived_controls, derived_pending
 from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, Moves, alike, joined, joined_records, trie_with, zeros
 from fsa_compile.composition.pushdown.length_summaries import measure_of, measured
-from fsa_compile.composition.pushdown.links import Links, called_alike
+from fsa_compile.composition.pushdown.links import Links, Returns, called_alike
 from fsa_compile.composition.pushdown.return_nodes import InnerNodes
 from fsa_compile.composition.pushdown.shifted_leaves import shift_of
 from fsa_compile.composition.pushdown.summaries import LeafProcedure, Summary, UsedSummaries, leaf_procedures_of
@@ -127,8 +127,8 @@ class Walk:
         self.kind = np.append(machine.byte_class, 0).astype(np.int64)  # the last one answers symbol -1
         self.whole = Nodes(self.trie.first, self.trie.children, self.trie.token, self.trie.symbol)
         self.nodes = self.whole
-        self.ret = machine.ret
         self.stack_class = alike(machine)
+        self.returns = Returns(machine, self.stack_class)
         self.records: list[tuple[np.ndarray, ...]] = []
         self.links = Links(machine.pushes)
         self.pending: list[Items] = []
@@ -228,7 +228,7 @@ class Walk:
         pending = items.at(returns & live)
         self.pending.append(pending)
         inside = pending.at(self.trie.depth(pending.node) > 1)  # at least one byte is read by the entry of a leaf
-        called = self.leaves.called(inside.at(inside.begun >= self.low[inside.control]), self.ret)
+        called = self.leaves.called(inside.at(inside.begun >= self.low[inside.control]), self.returns)
         self.links.parts += self.leaves.links
         return joined([items.at(~returns & live), *called])
 
@@ -505,14 +505,14 @@ class Walk:
             items = items.at(inside)
             _, example, like = exampled(items.owner * self.machine.num_controls + items.control)
             of = begin[example], end[example], items.control[example]
-            reader, control, goes_on, self.num_owners = self.links.together(self.num_owners, *of, self.ret)
+            reader, control, goes_on, self.num_owners = self.links.together(self.num_owners, *of, self.returns)
             which, at = ranges(goes_on[like], goes_on[like + 1])
             return Items(reader.take(at), items.node.take(which), control.take(at), zeros(len(at)))
         which, at = ranges(begin, end)
         which = inside[which]
         caller, symbols, begun = self.links.callers.columns
         symbol = symbols[at]
-        control = np.where(symbol >= 0, self.ret[items.control[which], symbol], items.control[which])
+        control = np.where(symbol >= 0, self.returns.at(items.control[which], symbol), items.control[which])
         live = control.nonzero()[0]
         at, which = at[live], which[live]
         # A part of the caller's frame has the caller's set.

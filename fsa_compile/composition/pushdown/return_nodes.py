@@ -94,8 +94,8 @@ class InnerNodes:
         """Nodes after popping a symbol."""
         parts = self._segments or [(np.zeros(0, np.int64),) * 3]
         row, symbol, node = (np.concatenate(column) for column in zip(*parts))
-        order = order_of(row * self.walk.ret.shape[1] + symbol)
-        return Children(row[order], symbol[order], node[order], self._num_segments, self.walk.ret.shape[1])
+        order = order_of(row * self.walk.returns.num_symbols + symbol)
+        return Children(row[order], symbol[order], node[order], self._num_segments, self.walk.returns.num_symbols)
 
     def wave(self) -> Items | None:
         """Makes the children of the last wave's nodes; what the new ones among them read, or None."""
@@ -243,14 +243,14 @@ class InnerNodes:
         pair, unit = ranges(first[pair_set], first[pair_set + 1])
         example = way = np.arange(len(pair))
         if walk.machine.deterministic:
-            there = walk.ret[groups.control[begin[unit]], symbol[pair]].astype(np.int64)
+            there = walk.returns.at(groups.control[begin[unit]], symbol[pair]).astype(np.int64)
             on = there.nonzero()[0]
             pair, unit, content = pair[on], unit[on], exampled(np.add.reduceat(mixed(groups.content), begin))[2]
             _, example, way = exampled(content[unit] * s + there[on])
         unit, popped, found = unit[example], symbol[pair[example]], [(way[:0],) * 3]
         for some in blocks(size[unit], _BLOCK):
             which, group = spread(begin[unit[some]], size[unit[some]])
-            there = walk.ret[groups.control[group], popped[some][which]].astype(np.int64)
+            there = walk.returns.at(groups.control[group], popped[some][which]).astype(np.int64)
             code = self._code(groups.node[groups.begin[group]], there)
             live = code.nonzero()[0]
             found.append((which[live] + some.start, group[live], code[live]))

@@ -26,6 +26,7 @@ from fsa_compile.arrays.ranges import segment_starts
 from fsa_compile.arrays.sized_memo import SizedMemo
 from fsa_compile.automata.pushdown import NO_END, RETURN, UNCOUNTED, ByteMachine
 from fsa_compile.composition.pushdown.items import NO_ITEMS, Items, joined
+from fsa_compile.composition.pushdown.links import Returns
 from fsa_compile.composition.tokens.leaf_stock import stocked
 from fsa_compile.composition.tokens.token_sets import Parts
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
@@ -410,19 +411,19 @@ class UsedSummaries:
             leaving.append(Items(number[owner], node, number[control], count))
         return joined(leaving)
 
-    def called(self, pending: Items, ret: np.ndarray) -> list[Items]:
+    def called(self, pending: Items, returns: Returns) -> list[Items]:
         """Links the calls; what is to be read in the callers where tokens return from there.
 
         Args:
           pending: what leaves the leaves by a return, in frames that may end there.
-          ret: of the machine.
+          returns: of the machine.
         """
         out = []
         none = np.zeros(1, np.int64)
         for caller, entry, symbol, _ in self._calls:
             self.links.append((none + entry, none + caller, none + symbol, none))
             back = pending.at(pending.owner == entry)
-            there = ret[back.control, symbol]
+            there = returns.at(back.control, symbol)
             back, there = back.at(there > 0), there[there > 0]
             out.append(Items(back.owner * 0 + caller, back.node, there, back.begun * 0))
         return out
