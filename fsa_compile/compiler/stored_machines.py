@@ -17,6 +17,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -126,7 +127,6 @@ def _digest(*values: Any) -> str:
     return hashlib.sha256(repr(values).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@small_pages()  # of the table of returns, few entries of which are not 0
 def _load(path: Path, key: str) -> ByteMachine | None:
     try:
         with open_regular(path) as opened, np.load(_unpacked(path, opened), allow_pickle=False) as file:
@@ -138,14 +138,32 @@ def _load(path: Path, key: str) -> ByteMachine | None:
             temperature = file["temperature"] if "temperature" in file.files else None
     except Exception:  # a file that cannot be read, for whatever reason, is made anew
         return None
-    shape = len(arrays["end"]), texts.pop("num_symbols")
-    ret = np.zeros(shape, np.int32)
-    ret[control, symbol] = after
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in texts.items()}
     values["pushes"] = tuple(tuple(map(tuple, string)) for string in texts["pushes"])
-    machine = ByteMachine(**arrays, **values, ret=ret, temperature=temperature)
-    vars(machine)["returns"] = control, symbol, after  # what would be looked for in a large table
-    return machine
+    return SparseMachine.of(returns=(control, symbol, after), temperature=temperature, **arrays, **values)
+
+
+class SparseMachine(ByteMachine):
+    """A machine whose table of returns, few of whose entries are not 0, is written out when it is asked for: that of a large
+    grammar takes hundreds of megabytes."""
+
+    num_symbols: int = 0
+
+    @classmethod
+    def of(cls, **values: Any) -> SparseMachine:
+        """From the fields of `ByteMachine`, but `num_symbols` and `returns` for `ret`."""
+        machine = cls.__new__(cls)
+        vars(machine).update(values)
+        return machine
+
+    @cached_property
+    def ret(self) -> np.ndarray:  # type: ignore[override]
+        """int32[S, P]."""
+        control, symbol, after = self.returns
+        with small_pages():
+            ret = np.zeros((self.num_controls, self.num_symbols), np.int32)
+            ret[control, symbol] = after
+        return ret
 
 
 def _unpacked(path: Path, opened: IO[bytes]) -> IO[bytes]:

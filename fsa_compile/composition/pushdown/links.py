@@ -56,11 +56,18 @@ class Returns:
     """
 
     def __init__(self, machine: ByteMachine, like: np.ndarray) -> None:
-        self.num_controls, self.num_symbols, table = machine.num_controls, machine.num_symbols, machine.ret
-        self._row = np.arange(len(table))
-        if table.size > _DENSE:
+        self.num_controls, self.num_symbols = machine.num_controls, machine.num_symbols
+        self._row = np.arange(self.num_controls)
+        if self.num_controls * self.num_symbols > _DENSE:
             every, self._row = numbered(like)
-            table = table[every]
+            control, symbol, after = machine.returns
+            row = np.full(self.num_controls, -1)
+            row[every] = np.arange(len(every))
+            some = (row[control] >= 0).nonzero()[0]
+            table = np.zeros((len(every), self.num_symbols), np.int32)
+            table[row[control[some]], symbol[some]] = after[some]
+        else:
+            table = machine.ret
         self._table = table.reshape(-1)
         self._row *= self.num_symbols
 
