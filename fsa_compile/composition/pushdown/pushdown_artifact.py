@@ -25,7 +25,7 @@ from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
 from fsa_compile.composition.pushdown.set_unions import LevelMembers, LevelRows, RangeSums, SetRanges, Unions
 from fsa_compile.composition.pushdown.spelling import bytes_not_alone, check_bounds_of_some
-from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
+from fsa_compile.composition.pushdown.token_groups import Groups, groups_of, parts_and_calls
 from fsa_compile.composition.regular.regular_artifact import unspellable
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.budget_levels import Grid
@@ -70,7 +70,8 @@ def assemble_machine(
       LimitError: too many rows or bytes, or out of time.
     """
     single = machine.deterministic and machine.sets is None and not arcs.registers.counts
-    groups = groups_of(arcs, tables, deadline, deterministic=machine.deterministic, by_leaf=single)
+    parts, calls = parts_and_calls(arcs, tables, deadline)
+    groups = groups_of(arcs, parts, calls, tables, deadline, deterministic=machine.deterministic, by_leaf=single)
     groups = with_sets(machine, arcs, groups)
     arcs = arcs.without_tokens()
     costs, groups = costs_of(machine, arcs, groups, deadline), dataclasses.replace(groups, nested=None)

@@ -261,12 +261,30 @@ def _taken(values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else values[:0]
 
 
+def parts_and_calls(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline) -> tuple[Parts, CallSets]:
+    """What owners read, and the sets of owners that nodes call: all that `groups_of` needs of the arcs' tokens and links."""
+    single = (arcs.owner, arcs.token, arcs.target, arcs.count)
+    large = (arcs.row_owner, arcs.row_target, arcs.row_set)
+    parts = joined_parts([parts_of(tables, single, large, arcs.sets), *arcs.leaves])
+    full = np.zeros(arcs.num_owners, bool)
+    full[parts.owner] = True
+    return parts, call_sets(arcs, full, deadline)
+
+
 def groups_of(
-    arcs: StackArcs, tables: VocabularyTables, deadline: Deadline, *, deterministic: bool, by_leaf: bool
+    arcs: StackArcs,
+    parts: Parts,
+    sets: CallSets,
+    tables: VocabularyTables,
+    deadline: Deadline,
+    *,
+    deterministic: bool,
+    by_leaf: bool,
 ) -> Groups:
     """The token sets of all nodes.
 
     Args:
+      parts, sets: of `parts_and_calls`.
       deterministic: whether no token has two effects in one node; if not, sets of different effects may overlap.
       by_leaf: whether those of a node are sorted by their leaves, of which equal ones are then one, not by their effects; only
         where it is deterministic.
@@ -274,12 +292,7 @@ def groups_of(
     Raises:
       LimitError: out of time or memory.
     """
-    single = (arcs.owner, arcs.token, arcs.target, arcs.count)
-    large = (arcs.row_owner, arcs.row_target, arcs.row_set)
-    parts = joined_parts([parts_of(tables, single, large, arcs.sets), *arcs.leaves])
-    full = np.zeros(arcs.num_owners, bool)
-    full[parts.owner] = True
-    ways = _Ways(arcs, parts, call_sets(arcs, full, deadline), deadline)
+    ways = _Ways(arcs, parts, sets, deadline)
     offset, part = ways.leaves.offset, ways.leaves.part
     more, is_derived = None, np.zeros(len(arcs.node_owner), bool)
     if not deterministic:
@@ -497,10 +510,14 @@ class _Ways:
         self._room, self._by_leaf = len(self.leaves.offset).bit_length(), False
         self._wide = len(self.effects.target).bit_length()
         effect <<= self._room
-        effect[:own] |= np.arange(own)
-        of_calls = effect.take(joined(called.begin + own, called.size))
-        of_calls |= called.leaf.take(joined(called.first, called.size))
-        self._code = np.concatenate((effect[:own], of_calls))
+        self._code = code = np.empty(own + int(called.size.sum()), np.int64)
+        np.bitwise_or(effect[:own], np.arange(own), out=code[:own])
+        effect, done = effect[own:], own
+        for some in blocks(called.size, _BLOCK):
+            size = called.size[some]
+            at = joined(called.begin[some], size)
+            here = code[done : (done := done + len(at))]
+            np.bitwise_or(effect.take(at), called.leaf.take(joined(called.first[some], size)), out=here)
 
     def sort_by_leaf(self, kind: np.ndarray) -> None:
         """From now on, token sets are sorted by leaf; what is said of each leaf stands for it."""
