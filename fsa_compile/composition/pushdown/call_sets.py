@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts, known_numbers, numbered, order_of, sorted_rows
+from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts, known_numbers, numbered, order_of, ordered, sorted_rows
 from fsa_compile.arrays.ranges import joined, ranges, segment_starts, spread
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.least_fixpoint import Ways
@@ -271,9 +271,9 @@ class Strings:
         rank = np.zeros(len(length), np.int64)
         for size in range(1, int(length.max()) + 1):
             at = (length == size).nonzero()[0]
-            rank[at[np.lexsort((rank[above[at]], register[at], symbol[at]))]] = np.arange(len(at))
+            rank[at[ordered((symbol[at], register[at], rank[above[at]]))[0]]] = np.arange(len(at))
         used, which = numbered(string)
-        order = np.lexsort((rank[used], length[used]))
+        order = ordered((length[used], rank[used]))[0]
         number = np.empty(len(used), np.int64)
         number[order] = np.arange(1, len(used) + 1)
         sizes = np.append(0, length[used[order]])

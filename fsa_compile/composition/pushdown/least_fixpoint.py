@@ -132,7 +132,7 @@ def least_values(
             queue.take(calls, found)
         if len(calls.closed):
             queue.take_endings(calls.closed, at)
-    return queue.value, np.array(calls.of_symbol, np.int64)
+    return queue.value, calls.of_symbol[:-1]
 
 
 class _Queue:
@@ -222,14 +222,16 @@ class _Calls:
     """Ways that call, and what they still wait for.
 
     Attributes:
-      of_symbol: values of the symbols so far.
+      of_symbol: values of the symbols so far; the last one stands for none.
       closed: places whose endings became known when others were settled last.
     """
 
     def __init__(self, ways: Ways, waits: Waits, step: int, unreachable: int) -> None:
         self._ways, self._waits, self._step = ways, waits, step
         self._target, self._push, self._tokens = ways.target.data, ways.push.data, ways.tokens.data
-        self.of_symbol = [unreachable] * waits.num_symbols
+        self.of_symbol = np.full(waits.num_symbols + 1, unreachable)
+        self.of_symbol[-1] = 0
+        self._symbols = self.of_symbol.data  # the same memory; single items are read several times as fast
         self._of_string: dict[int, int] = {}
         calling = waits.calling[ways.effect].nonzero()[0]
         self._places, self._places_at = _by(ways.effect[calling], ways.place[calling], len(ways.push))
@@ -247,7 +249,7 @@ class _Calls:
             for s in returned.of(place):
                 still[s] -= 1
                 if not still[s]:
-                    self.of_symbol[s] = at
+                    self._symbols[s] = at
                     told = told + waiting.of(s)
             for effect in told:
                 missing[effect] -= 1
@@ -264,8 +266,7 @@ class _Calls:
         """As `settle`, of many places."""
         waits = self._waits
         symbols = _none_left(self._open, waits.returned.of_many(now))
-        for s in symbols.tolist():
-            self.of_symbol[s] = at
+        self.of_symbol[symbols] = at
         self.closed = _none_left(self._endings, waits.closers.of_many(now))
         return _none_left(self._missing, np.concatenate((waits.callers.of_many(now), waits.waiting.of_many(symbols))))
 
@@ -280,14 +281,14 @@ class _Calls:
         string = waits.pushed[waits.first[push] : waits.first[push + 1]]
         known = self._of_string.get(push)
         if known is None:  # its symbols have been settled
-            values = [self.of_symbol[s] for s in string]
+            values = [self._symbols[s] for s in string]
             known = self._of_string[push] = sum(values) if self._step else max([v + i for i, v in enumerate(values)], default=0)
         return self._tokens[effect] + target + known if self._step else max(len(string) + target, known)
 
     def worth_of(self, effects: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(places, what they are worth by a call) of many effects."""
-        target, string = value[self._ways.target[effects]], self._ways.string[self._ways.push[effects]]
-        pushed, values = string < self._waits.num_symbols, np.array([*self.of_symbol, 0])[string]
+        target, string = value.take(self._ways.target.take(effects)), self._ways.string.take(self._ways.push.take(effects), 0)
+        pushed, values = string < self._waits.num_symbols, self.of_symbol.take(string)
         if self._step:
             worth = self._ways.tokens[effects] + target + values.sum(1)
         else:

@@ -425,7 +425,8 @@ class InnerNodes:
         starts = segment_starts(key[order])
         column = np.add.reduceat((mixed(source) * after.astype(np.uint64))[at[order]], starts) if len(starts) else mixed(starts)
         frame, symbol = np.divmod(key[order[starts]], width)
-        order = np.lexsort((column, frame))
+        order = order_of(column)
+        order = order[order_of(frame[order])]
         frame, column = frame[order], column[order]
         new = np.ones(len(frame), bool)
         new[1:] = (frame[1:] != frame[:-1]) | (column[1:] != column[:-1])
