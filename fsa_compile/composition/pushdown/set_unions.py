@@ -228,11 +228,10 @@ class LevelRows:
         return row
 
     def _make(self, some: list[int]) -> None:
-        below, added = zip(*(self._grid.difference(self._cell, i) for i in some))
+        below, which, members = self._grid.differences(self._cell, np.array(some))
         rows = np.zeros((len(some), self._pool.tables.num_words), np.uint32)
-        which = np.arange(len(some)).repeat([len(members) for members in added])
-        self._members.add_to(rows, which, np.concatenate(added))
-        self._made = dict(zip(some, zip(below, rows)))
+        self._members.add_to(rows, which, members)
+        self._made = dict(zip(some, zip(below.tolist(), rows)))
 
 
 class Unions:

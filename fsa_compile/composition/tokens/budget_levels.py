@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from fsa_compile.arrays.integers import distinct, firsts, numbered, order_of
-from fsa_compile.arrays.ranges import segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import ranges, segment_sizes, segment_starts, spread
 
 _SMALL, _MOST = 1 << 20, 10 << 20
 """Most bytes of the rows of all levels, of those that add any token at all, and of those that add enough."""
@@ -143,26 +143,39 @@ class Grid:
         return order, at, self.need.take(at), firsts(at, len(self.node))
 
     def difference(self, cells: np.ndarray, i: int) -> tuple[int, np.ndarray]:
-        """(hash of an earlier kept cell of the same node within the limits of kept cell i, or 0; token sets that cell i adds)."""
-        cell = int(cells[i])
+        """`differences` of kept cell i: (hash or 0; token sets that the cell adds)."""
+        below, _, members = self.differences(cells, np.array([i]))
+        return int(below[0]), members
+
+    def differences(self, cells: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What some kept cells add to an earlier kept one of the same node within their limits.
+
+        Args:
+          cells: those that are kept.
+          some: int64[n], places in `cells`.
+
+        Returns:
+          (uint64[n], the hash of the earlier one, 0 where there is none; of every token set that is added, the place in `some`,
+          ascending, and its number).
+        """
         members, at, needs, first = self._members
-        if self._num_needs[cell] == 1:  # the cells of the node are its costs, and their members lie side by side
-            before = int(cells[i - 1]) if i else -1
-            if before >= 0 and self.node[before] == self.node[cell]:
-                return int(self.union[before]), members[first[before + 1] : first[cell + 1]]
-            return 0, members[first[cell - int(self._row[cell])] : first[cell + 1]]
-        low = first[cell - int(self._row[cell] * self._num_needs[cell] + self._column[cell])]
-        here = slice(low, first[cell + 1])
-        node, need, below = self.node[cell], self.need[cell], 0
-        mine = needs[here] <= need
-        for other in cells[i - 1 :: -1] if i else ():
-            if self.node[other] != node:
-                break
-            if self.need[other] <= need:
-                mine &= (at[here] > other) | (needs[here] > self.need[other])
-                below = int(self.union[other])
-                break
-        return below, members[here][mine]
+        cell, place, before = cells[some], some - 1, np.full(len(some), -1)
+        node, need = self.node[cell], self.need[cell]
+        left = (place >= 0).nonzero()[0]
+        while len(left):
+            other = cells[place[left]]
+            same, fits = self.node[other] == node[left], self.need[other] <= need[left]
+            before[left[same & fits]] = other[same & fits]
+            left = left[same & ~fits & (place[left] > 0)]
+            place[left] -= 1
+        found = before >= 0
+        # Where the cells of a node are its costs, their members lie side by side.
+        beside = found & (self._num_needs[cell] == 1)
+        low = np.where(beside, before + 1, cell - self._row[cell] * self._num_needs[cell] - self._column[cell])
+        which, index = ranges(first[low], first[cell + 1])
+        above = np.where(found, self.need[before], -1)
+        mine = ((needs[index] <= need[which]) & ((at[index] > before[which]) | (needs[index] > above[which]))).nonzero()[0]
+        return np.where(found, self.union[before], np.uint64(0)), which[mine], members[index[mine]]
 
 
 def _steps(local: np.ndarray, value: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
