@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import exampled, firsts, order_of, sorted_rows
+from fsa_compile.arrays.integers import exampled, sorted_rows
 from fsa_compile.arrays.ranges import blocks, joined, spread
 from fsa_compile.artifact.row_pieces import PIECE, PieceTable, rows_of
 

@@ -157,7 +157,7 @@ class SparseMachine(ByteMachine):
         return machine
 
     @cached_property
-    def ret(self) -> np.ndarray:  # type: ignore[override]
+    def ret(self) -> np.ndarray:
         """int32[S, P]."""
         control, symbol, after = self.returns
         with small_pages():

@@ -200,9 +200,10 @@ class VocabularyTables:
         np.add.at(row, word[tokens], bit[tokens])
 
     def add_to(self, rows: np.ndarray, which: np.ndarray, tokens: np.ndarray) -> None:
-        """Adds tokens to bit rows uint32[n, W] that do not have them yet, token i to row `which[i]`."""
+        """Adds tokens to bit rows uint32[n, W] that do not have them yet, token i to row `which[i]`: `bitwise_or` would take six
+        times as long."""
         word, bit = self._word_and_bit
-        np.add.at(rows.reshape(-1), which * self.num_words + word.take(tokens), bit.take(tokens))  # a sixth of `bitwise_or`'s time
+        np.add.at(rows.reshape(-1), which * self.num_words + word.take(tokens), bit.take(tokens))
 
     def unpack(self, row: np.ndarray) -> np.ndarray:
         """int64[*], the tokens of a bit row uint32[W], ascending."""

@@ -165,7 +165,13 @@ def in_parts(c: fsa_compile.CompiledConstraint) -> fsa_compile.CompiledConstrain
     rows = StoredRows.of(np.asarray(c.rows).__getitem__, c.rows.shape)
     assert rows is not None
     changes: dict[str, StoredArray] = {"rows": rows}
-    made = stored_arcs(c.num_nodes, *pairs, np.arange(len(hashes)), sets, None)
+    first = np.append(0, np.bincount(pairs[0], minlength=c.num_nodes).cumsum())
+
+    def columns(nodes: slice) -> tuple[np.ndarray, np.ndarray]:
+        some = np.arange(first[nodes.start], first[nodes.stop])
+        return pairs[1][some], some
+
+    made = stored_arcs(first, columns, sets, None)
     if len(token) and made is not None:
         changes |= {name: made[name] for name in ("arc_token", "arc_effect")}
     if c.delta.any():

@@ -14,12 +14,23 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
-from fsa_compile.arrays.integers import distinct, equal_tuples, exampled, firsts, known_numbers, numbered, order_of, ordered, sorted_rows
+from fsa_compile.arrays.integers import (
+    distinct,
+    equal_tuples,
+    exampled,
+    firsts,
+    known_numbers,
+    numbered,
+    order_of,
+    ordered,
+    sorted_rows,
+)
 from fsa_compile.arrays.ranges import joined, ranges, segment_starts, spread
 from fsa_compile.composition.pushdown.arcs import StackArcs
 from fsa_compile.composition.pushdown.least_fixpoint import Ways
-from fsa_compile.composition.tokens.token_sets import Parts
+from fsa_compile.composition.tokens.token_sets import Parts, joined_parts, parts_of
 from fsa_compile.limits import Deadline
+from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "putting token sets together"
 _PART_BYTES = 96
@@ -43,6 +54,16 @@ class CallSets(NamedTuple):
     symbol: np.ndarray
     register: np.ndarray
     below: np.ndarray
+
+
+def parts_and_calls(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline) -> tuple[Parts, CallSets]:
+    """What owners read, and the sets of owners that nodes call: all that `groups_of` needs of the arcs' tokens and links."""
+    single = (arcs.owner, arcs.token, arcs.target, arcs.count)
+    large = (arcs.row_owner, arcs.row_target, arcs.row_set)
+    parts = joined_parts([parts_of(tables, single, large, arcs.sets), *arcs.leaves])
+    full = np.zeros(arcs.num_owners, bool)
+    full[parts.owner] = True
+    return parts, call_sets(arcs, full, deadline)
 
 
 def call_sets(arcs: StackArcs, full: np.ndarray, deadline: Deadline) -> CallSets:
@@ -120,7 +141,8 @@ def _useful_links(
         label = label.astype(np.int64) * counts + arcs.link_count.take(calls)
     label += 1
     key |= label
-    return sorted_rows(owner, arcs.link_run.take(parts)), sorted_rows(key, arcs.link_run.take(calls)), bits  # type: ignore[return-value]
+    run_of_part, run = (arcs.link_run.take(some) for some in (parts, calls))
+    return sorted_rows(owner, run_of_part), sorted_rows(key, run), bits  # type: ignore[return-value]
 
 
 class Called(NamedTuple):

@@ -1,4 +1,4 @@
-"""`Links`: the callers of the runs of a token walk, and the push strings by which runs are entered; `Returns`: where they go on."""
+"""`Links`: the callers of runs of a token walk, and the push strings by which runs are entered; `Returns`: where they go on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import exampled, firsts, in_order, numbered, order_of
 from fsa_compile.arrays.ranges import joined, ranges, segment_sizes, spread
 from fsa_compile.automata.pushdown import ByteMachine
-
 
 _LONG = 1 << 12
 """Links of runs from so many on are kept as 32-bit numbers."""

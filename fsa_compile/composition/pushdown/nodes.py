@@ -57,7 +57,8 @@ class Nodes:
         keep[0] = True
         self.number = np.where(keep, np.where(keep, size, 0).cumsum() - size, 0)
         whole = useful is np.True_ and keep[groups.first[1:] > groups.first[:-1]].all()
-        self.groups = np.arange(len(groups.node), dtype=groups.node.dtype) if whole else (useful & keep.take(groups.node)).nonzero()[0]
+        every = np.arange(len(groups.node), dtype=groups.node.dtype)
+        self.groups = every if whole else (useful & keep.take(groups.node)).nonzero()[0]
         kept = keep.nonzero()[0]
         self.symbolic = kept.repeat(size[kept])
         self.place = np.arange(len(self.symbolic)) - self.number[self.symbolic]

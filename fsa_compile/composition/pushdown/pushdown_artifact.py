@@ -10,7 +10,7 @@ import numpy as np
 
 from fsa_compile.arrays.hashing import mixed
 from fsa_compile.arrays.integers import distinct, exampled, firsts, numbered, order_of, ranked
-from fsa_compile.arrays.ranges import blocks, joined, ranges, segment_sizes, segment_starts, spread
+from fsa_compile.arrays.ranges import joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.arrays import MOST_COUNT, NO_TEMPERATURE, UNBOUNDED, UNREACHABLE
 from fsa_compile.artifact.artifact_checks import check_lengths
 from fsa_compile.artifact.constraint import CompiledConstraint
@@ -18,14 +18,15 @@ from fsa_compile.artifact.effects import arc_effects
 from fsa_compile.artifact.stored_arrays import LEAST_BYTES, TokenSets, is_smaller, stored_arcs
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.composition.pushdown.arcs import StackArcs
+from fsa_compile.composition.pushdown.call_sets import parts_and_calls
 from fsa_compile.composition.pushdown.costs import Costs, costs_of
 from fsa_compile.composition.pushdown.counter_classes import Registers
 from fsa_compile.composition.pushdown.guard_arrays import SetLayout
 from fsa_compile.composition.pushdown.guarded_groups import with_sets
 from fsa_compile.composition.pushdown.nodes import Increments, Nodes
-from fsa_compile.composition.pushdown.set_unions import LevelMembers, LevelRows, RangeSums, SetRanges, Unions
+from fsa_compile.composition.pushdown.set_unions import LevelMembers, LevelRows, NarrowSets, RangeSums, SetRanges, Unions
 from fsa_compile.composition.pushdown.spelling import bytes_not_alone, check_bounds_of_some
-from fsa_compile.composition.pushdown.token_groups import Groups, groups_of, parts_and_calls
+from fsa_compile.composition.pushdown.token_groups import Groups, groups_of
 from fsa_compile.composition.regular.regular_artifact import unspellable
 from fsa_compile.composition.tokens.artifact_builder import ArtifactBuilder
 from fsa_compile.composition.tokens.budget_levels import Grid
@@ -36,8 +37,6 @@ from fsa_compile.limits import CompileLimits, Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
 _DOING = "assembling the artifact"
-_SETS = 1 << 15
-"""Token sets of nodes that are looked at together."""
 
 
 def _must_fit(fits: Any, _: str) -> None:
@@ -483,35 +482,18 @@ class _Layout:
         self.out.arcs(node.astype(np.int64, copy=False), effect, token, size, effects=effects, alike=alike)
 
     def _many_arcs(self, wide: np.ndarray, low: np.ndarray) -> bool:
-        """Takes the token sets that are narrow, if they are many and each is its own range, a few nodes at a time; the others
-        are `wide`, bool[M], at the places `low`. Whether it has."""
+        """Takes the token sets that are not wide, those at `low` are, if they are many ranges of one each. Whether it has."""
         sets, groups, nodes, size = self.sets, self.groups, self.nodes, len(wide) - len(low)
         whole = len(sets.group) == len(groups.node) and self.key_sets is None and not self.registers.counts
         if not whole or not self.machine.deterministic or size < LEAST_BYTES // 8:
             return False
         first = groups.first[np.append(nodes.symbolic, len(nodes.number))]
-        narrow = np.diff(first) - np.bincount(sets.node[low], minlength=self.n)
+        narrow = NarrowSets(first, wide, np.bincount(sets.node[low], minlength=self.n), self.costs.effect, groups.leaf)
+        effect, number = narrow.effects(len(self.costs.effect_cost))
+        effects, number[effect] = self._effects(effect, self.costs.effect_cost[effect])
+        return self._stored(narrow.first, lambda some: narrow.numbered(some, number), effects, self.alike)
 
-        def columns(some: slice) -> tuple[np.ndarray, np.ndarray]:
-            here = slice(first[some.start], first[some.stop])
-            at = (~wide[here]).nonzero()[0]
-            return self.costs.effect[here].take(at), groups.leaf[here].take(at)
-
-        used, number = np.zeros(len(self.costs.effect_cost), bool), np.zeros(len(self.costs.effect_cost), np.int32)
-        for some in blocks(narrow, _SETS):
-            used[columns(some)[0]] = True
-        example = used.nonzero()[0]
-        effects, number[example] = self._effects(example, self.costs.effect_cost[example])
-
-        def numbered_columns(some: slice) -> tuple[np.ndarray, np.ndarray]:
-            effect, leaf = columns(some)
-            return number.take(effect), leaf
-
-        return self._stored(np.append(0, narrow.cumsum()), numbered_columns, effects, self.alike)
-
-    def _stored(
-        self, first: np.ndarray, columns: Callable[[slice], Any], effects: np.ndarray, alike: np.ndarray
-    ) -> bool:
+    def _stored(self, first: np.ndarray, columns: Callable[[slice], Any], effects: np.ndarray, alike: np.ndarray) -> bool:
         """Takes arcs in lists where they take less room so: as of `stored_arcs`. Whether they do."""
         made = stored_arcs(first, columns, TokenSets(self.groups.leaf_hash, self.groups.tokens_of_leaves), alike)
         if made is None or not is_smaller(made["arc_token"]):

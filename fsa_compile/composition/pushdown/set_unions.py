@@ -18,6 +18,9 @@ from fsa_compile.composition.tokens.budget_levels import Grid
 from fsa_compile.composition.tokens.row_pool import RowPool
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
+_BLOCK = 1 << 16
+"""Token sets that are looked at together."""
+
 
 class SetRanges(NamedTuple):
     """Ranges of token sets, of every class of every node, sorted by class. Those of a range differ in nothing but what they add
@@ -95,6 +98,41 @@ class RangeSums:
         return upto[self.sets.group + self.sets.length] - upto[self.sets.group]
 
 
+class NarrowSets:
+    """Token sets of nodes that are narrow, a few nodes at a time.
+
+    Args:
+      first: int64[N + 1], where the token sets of every node begin.
+      wide: bool[G], those that are not narrow; and how many each node has of them, int64[N].
+      effect, leaf: integers [G], of token sets.
+
+    Attributes:
+      first: int64[N + 1], where the narrow ones of every node begin among these.
+    """
+
+    def __init__(self, first: np.ndarray, wide: np.ndarray, of_node: np.ndarray, effect: np.ndarray, leaf: np.ndarray) -> None:
+        self._first, self._wide, self._effect, self._leaf = first, wide, effect, leaf
+        self._size = np.diff(first) - of_node
+        self.first = np.append(0, self._size.cumsum())
+
+    def effects(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """(the effects, of so many, that they have; int32[size], to be filled in)."""
+        used = np.zeros(size, bool)
+        for some in blocks(self._size, _BLOCK):
+            here, at = self._places(some)
+            used[self._effect[here].take(at)] = True
+        return used.nonzero()[0], np.zeros(size, np.int32)
+
+    def numbered(self, some: slice, number: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(the number of the effect, leaf) of the narrow token sets of some nodes."""
+        here, at = self._places(some)
+        return number.take(self._effect[here].take(at)), self._leaf[here].take(at)
+
+    def _places(self, some: slice) -> tuple[slice, np.ndarray]:
+        here = slice(self._first[some.start], self._first[some.stop])
+        return here, (~self._wide[here]).nonzero()[0]
+
+
 class Members(NamedTuple):
     """Token sets by node and limits; the sum of those within some limits is the union of their tokens.
 
@@ -112,8 +150,6 @@ class Members(NamedTuple):
     add_to: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
-_BLOCK = 1 << 16
-"""Token sets that are looked at together."""
 _SEVERAL_CLASSES = 32
 """A control with more classes of registers than this below its upper bound tells only its cheapest tokens from the others there:
 every further level would be a row for each class."""

@@ -13,9 +13,9 @@ from fsa_compile.arrays.integers import distinct, equal_tuples, firsts, numbered
 from fsa_compile.arrays.ranges import blocks, indices, joined, ranges, segment_sizes, segment_starts, spread
 from fsa_compile.artifact.guards import Guards
 from fsa_compile.composition.pushdown.arcs import StackArcs
-from fsa_compile.composition.pushdown.call_sets import CallSets, Leaves, PushStrings, Strings, call_sets, called_sets, leaves_of
+from fsa_compile.composition.pushdown.call_sets import CallSets, Leaves, PushStrings, Strings, called_sets, leaves_of
 from fsa_compile.composition.pushdown.default_transitions import Derived
-from fsa_compile.composition.tokens.token_sets import TOKEN_BITS, Parts, joined_parts, parts_of
+from fsa_compile.composition.tokens.token_sets import TOKEN_BITS, Parts
 from fsa_compile.limits import Deadline
 from fsa_compile.vocabulary.vocabulary_tables import VocabularyTables
 
@@ -261,26 +261,10 @@ def _taken(values: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else values[:0]
 
 
-def parts_and_calls(arcs: StackArcs, tables: VocabularyTables, deadline: Deadline) -> tuple[Parts, CallSets]:
-    """What owners read, and the sets of owners that nodes call: all that `groups_of` needs of the arcs' tokens and links."""
-    single = (arcs.owner, arcs.token, arcs.target, arcs.count)
-    large = (arcs.row_owner, arcs.row_target, arcs.row_set)
-    parts = joined_parts([parts_of(tables, single, large, arcs.sets), *arcs.leaves])
-    full = np.zeros(arcs.num_owners, bool)
-    full[parts.owner] = True
-    return parts, call_sets(arcs, full, deadline)
-
-
 def groups_of(
-    arcs: StackArcs,
-    parts: Parts,
-    sets: CallSets,
-    tables: VocabularyTables,
-    deadline: Deadline,
-    *,
-    deterministic: bool,
+    arcs: StackArcs, parts: Parts, sets: CallSets, tables: VocabularyTables, deadline: Deadline, *, deterministic: bool,
     by_leaf: bool,
-) -> Groups:
+) -> Groups:  # fmt: skip
     """The token sets of all nodes.
 
     Args:
@@ -514,8 +498,7 @@ class _Ways:
         np.bitwise_or(effect[:own], np.arange(own), out=code[:own])
         effect, done = effect[own:], own
         for some in blocks(called.size, _BLOCK):
-            size = called.size[some]
-            at = joined(called.begin[some], size)
+            at = joined(called.begin[some], size := called.size[some])
             here = code[done : (done := done + len(at))]
             np.bitwise_or(effect.take(at), called.leaf.take(joined(called.first[some], size)), out=here)
 
@@ -546,8 +529,7 @@ class _Ways:
         """The token sets of some nodes."""
         nodes = np.arange(nodes.start, nodes.stop) if isinstance(nodes, slice) else nodes
         own, calls = (indices(first[nodes], first[nodes + 1]) for first in (self._own, self._calls))
-        call = self._of_call[calls]
-        at = joined(self._first[call], size := self._called[call])
+        at = joined(self._first[call := self._of_call[calls]], size := self._called[call])
         node = np.concatenate((self.leaves.set[own], self._above[calls].repeat(size)))
         code = np.concatenate((self._code[own], self._code.take(at)))
         return self._rows(node, code >> self._room, code & (1 << self._room) - 1)
