@@ -102,11 +102,11 @@ class Links:
         number: dict[tuple[tuple[int, int], ...], int] = {}
         # What a string has above its lowest symbol, by its first number: frames that calls from other places have in common.
         self._above = np.array([number.setdefault(tuple(string[1:]), i) for i, string in enumerate(pushes)])
-        self.begin_wave()
+        self.of_run, self.callers = Columns(2), Columns(3)
 
     def begin_wave(self) -> None:
         """Forgets which runs have which callers; `parts` stay."""
-        self.of_run, self.callers = Columns(2), Columns(3)
+        self.of_run.size = self.callers.size = 0
 
     def joined(self, kind: type[np.signedinteger[Any]] = np.int64) -> tuple[np.ndarray, ...]:
         """The four columns of all links, of the given type; registers that are all 0 take no memory if it is that of 32 bits."""
