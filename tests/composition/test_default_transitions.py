@@ -96,11 +96,11 @@ def test_shared_runs_change_nothing(vocabulary: Vocabulary, monkeypatch: pytest.
     alone = contents(compose_machine(machine, vocabulary, source=""))
     monkeypatch.setattr(stack_walk, "_SHARED", 1)
     monkeypatch.setattr(stack_walk, "_SEVERAL", 1)
-    add = stack_walk.Links.add
-    monkeypatch.setattr(stack_walk.Links, "add", lambda self, *given: (calls.append(given[1:]), add(self, *given))[1])
+    take = stack_walk.Links.take
+    monkeypatch.setattr(stack_walk.Links, "take", lambda self, *given: (calls.append(given), take(self, *given))[1])
     assert contents(compose_machine(machine, vocabulary, source="")) == alone
     shared = [given for given in calls if len(given[3]) and (given[3] < 0).all()]
-    assert max(len(given[1]) - len(set(given[1].tolist())) for given in shared) > 5  # several owners of one run
+    assert max(len(given[0]) - len(set(given[0].tolist())) for given in shared) > 5  # several owners of one run
 
 
 _LEAVES = {
