@@ -147,14 +147,17 @@ class SparseMachine(ByteMachine):
     """A machine whose table of returns, few of whose entries are not 0, is written out when it is asked for: that of a large
     grammar takes hundreds of megabytes."""
 
-    num_symbols: int = 0
-
     @classmethod
     def of(cls, **values: Any) -> SparseMachine:
         """From the fields of `ByteMachine`, but `num_symbols` and `returns` for `ret`."""
         machine = cls.__new__(cls)
         vars(machine).update(values)
         return machine
+
+    @cached_property
+    def num_symbols(self) -> int:
+        """P, where it was not given."""
+        return self.ret.shape[1]
 
     @cached_property
     def ret(self) -> np.ndarray:

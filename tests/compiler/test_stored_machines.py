@@ -54,6 +54,19 @@ def check(constraint):
         assert (fine and bool(walk.allowed()[258])) == (text in VALID), text
 
 
+def test_the_table_of_returns_is_written_out_when_asked_for():
+    machine, other = packaged("sql"), packaged("sql")
+    control, symbol, after = machine.returns
+    assert "ret" not in vars(machine)
+    assert machine.ret.shape == (machine.num_controls, machine.num_symbols) == (other.num_controls, other.num_symbols)
+    assert np.count_nonzero(machine.ret) == len(after) > 1000
+    assert (machine.ret[control, symbol] == after).all()
+    replaced = dataclasses.replace(other, end=other.end)
+    assert (replaced.ret == machine.ret).all()
+    assert replaced.num_symbols == machine.num_symbols
+    assert all((a == b).all() for a, b in zip(replaced.returns, machine.returns))
+
+
 @pytest.mark.parametrize("vocabulary", [LETTERS, OTHER])
 def test_found_again(made, tmp_path, vocabulary):
     first = compile_grammar(COMMENT + RULES, LETTERS)

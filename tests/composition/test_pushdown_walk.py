@@ -14,7 +14,7 @@ from fsa_compile.artifact import CompiledConstraint
 from fsa_compile.artifact.host_walk import HostWalk
 from fsa_compile.automata.pushdown import ByteMachine, Configuration
 from fsa_compile.composition.compose import compose_machine
-from fsa_compile.composition.pushdown import costs, least_fixpoint, set_unions, token_groups
+from fsa_compile.composition.pushdown import costs, least_fixpoint, links, set_unions, token_groups
 from fsa_compile.composition.pushdown import pushdown_walk as stack_walk
 from fsa_compile.composition.pushdown.links import Links, called_alike
 from fsa_compile.composition.tokens import row_pool
@@ -244,6 +244,8 @@ def test_large_machines_are_composed_as_small_ones(name: str, monkeypatch: pytes
     monkeypatch.setattr(Links, "together", in_runs)
     for module, most in ((stack_walk, "_SEVERAL"), (token_groups, "_BLOCK"), (least_fixpoint, "_FEW"), (row_pool, "_MANY")):
         monkeypatch.setattr(module, most, 0)
+    for most in ("_LONG", "_DENSE"):
+        monkeypatch.setattr(links, most, 0)
     monkeypatch.setattr(costs, "_WRITTEN", 0)
     monkeypatch.setattr(set_unions, "_TOGETHER", 2)
     monkeypatch.setattr(stack_walk.Walk, "_repeated", lambda self, items: False)
