@@ -200,10 +200,13 @@ class VocabularyTables:
         np.add.at(row, word[tokens], bit[tokens])
 
     def add_to(self, rows: np.ndarray, which: np.ndarray, tokens: np.ndarray) -> None:
-        """Adds tokens to bit rows uint32[n, W] that do not have them yet, token i to row `which[i]`: `bitwise_or` would take six
-        times as long."""
+        """Adds tokens to bit rows uint32[n, W], token i to row `which[i]`; one may be listed twice, or be there already."""
         word, bit = self._word_and_bit
-        np.add.at(rows.reshape(-1), which * self.num_words + word.take(tokens), bit.take(tokens))
+        flat, at, bits = rows.reshape(-1), which * self.num_words + word.take(tokens), bit.take(tokens)
+        while len(at):  # of several tokens of a word one counts each time: a third of the time of `np.bitwise_or.at`
+            flat[at] |= bits
+            left = (flat.take(at) & bits == 0).nonzero()[0]
+            at, bits = at[left], bits[left]
 
     def unpack(self, row: np.ndarray) -> np.ndarray:
         """int64[*], the tokens of a bit row uint32[W], ascending."""

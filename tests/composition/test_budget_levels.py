@@ -35,6 +35,28 @@ def test_as_many_cells_are_kept_as_there_is_room_for() -> None:
     assert len(chosen) > 5
 
 
+def test_what_cells_add() -> None:
+    """Of every kept cell the last one before it within its limits, and the token sets that are in its own limits alone."""
+    rng, several = np.random.default_rng(2), 0
+    for _ in range(80):
+        size = int(rng.integers(1, 60))
+        node = np.sort(rng.integers(0, 5, size))
+        cost, need = rng.integers(1, 6, size), rng.integers(0, 1 + rng.integers(0, 4), size)
+        grid = Grid(node, cost, need, rng.integers(1, 1 << 60, size).astype(np.uint64), np.ones(size, np.int64))
+        cells = np.sort(rng.permutation(len(grid.node))[: 1 + int(rng.integers(0, len(grid.node)))])
+        some = np.sort(rng.permutation(len(cells))[: 1 + int(rng.integers(0, len(cells)))])
+        below, which, member = grid.differences(cells, some)
+        assert (np.diff(which) >= 0).all()
+        for place, i in enumerate(some.tolist()):
+            others = [j for j in range(i) if grid.node[cells[j]] == grid.node[cells[i]] and grid.need[cells[j]] <= grid.need[cells[i]]]
+            fits = [(node == grid.node[c]) & (cost <= grid.cost[c]) & (need <= grid.need[c]) for c in cells[[i, *others[-1:]]]]
+            assert below[place] == (grid.union[cells[others[-1]]] if others else 0)
+            assert sorted(member[which == place].tolist()) == (fits[0] & ~fits[1] if others else fits[0]).nonzero()[0].tolist()
+            assert sorted(grid.difference(cells, i)[1].tolist()) == sorted(member[which == place].tolist())
+            several += bool(others) and others[-1] < i - 1
+    assert several > 50
+
+
 def _searched(grid: Grid, fewest: int) -> list[int]:
     out: list[int] = []
     all_that_add = set(grid.stored().tolist())

@@ -90,6 +90,17 @@ def test_row_hash_is_additive_over_disjoint_sets() -> None:
         assert tables.row_hash(row) == int(tables.token_hash[tokens].sum())
 
 
+def test_tokens_are_added_once_wherever_they_are_listed() -> None:
+    tables = of([bytes([i % 256, i // 256]) for i in range(700)])
+    rng = np.random.default_rng(1)
+    for size in (0, 1, 5, 300, 9000):
+        which, token = rng.integers(0, 6, size), rng.integers(0, 700, size)
+        rows = np.stack([tables.pack(rng.choice(700, 50, replace=False)) for _ in range(6)])
+        wanted = [row | tables.pack(np.unique(token[which == i])) for i, row in enumerate(rows)]
+        tables.add_to(rows, which, token)
+        assert (rows == wanted).all()
+
+
 def test_every_byte() -> None:
     assert vt.build_tables(every_byte()).spells_every_byte
     assert not of([b"a", b"bc"]).spells_every_byte

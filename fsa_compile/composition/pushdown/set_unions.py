@@ -314,8 +314,7 @@ def overlapping(
 
     def add_to(rows: np.ndarray, which: np.ndarray, member: np.ndarray) -> None:
         kept = positive[member]
-        every = distinct(which[kept] * tables.vocab_size + token[chosen[member[kept]]])
-        tables.add_to(rows, *np.divmod(every, tables.vocab_size))
+        tables.add_to(rows, which[kept], token[chosen[member[kept]]])
 
     return Members(
         node[chosen],
