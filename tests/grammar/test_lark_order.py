@@ -57,7 +57,7 @@ class Random:
         lines = [f"{name}{rng.choice(priorities)}: {self._string() if rng.random() < 0.5 else self._pattern()}" for name in self.names]
         if rng.random() < 0.3:
             last = self.letters[2]
-            lines.append(f"%ignore {rng.choice(['/ +/', chr(34) + ' ' + chr(34), f'/ ?{last}/', f'/ {last}*/'])}")
+            lines.append(f"%ignore {rng.choice(['/ +/', chr(34) + ' ' + chr(34), f'/ ?{last}/', f'/ {last}*/', chr(34) + last + chr(34)])}")
         rule = f"({self._rule(3)})" + (f' ("(" y? ")" ({self._rule(1)})?)?' if rng.random() < 0.5 else "")
         below = [f"x: {self._rule(2, below=True)}"] if "x" in rule else []
         return "\n".join(["start: y", f"y: {rule}", *below, *lines])
@@ -153,6 +153,9 @@ def test_what_is_read_otherwise_than_by_the_longest_match():
         ("start: A\nA: /(?:c+|c[ab])(?!ab)/", "order of alternatives"),
         ('start: A "c"\nA: /a.*?b+(?=cc)/', "order of alternatives"),
         ('start: "a" | X\nX: /[abx]{2,}|a/\n%ignore /[a ]/', "may stand"),
+        ('start: X+\nX: /[ab]/\n%ignore "a"', "may stand"),
+        ('start: /a[bc]/ "x" | /[ab]b/+ "y"', "names that it makes up"),
+        ('start: "_" ("_"i)* ["_" "a"]', "names that it makes up"),
     ],
 )
 def test_what_is_not_followed_is_refused(grammar, why):

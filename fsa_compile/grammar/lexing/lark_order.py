@@ -46,7 +46,8 @@ def set_precedence(
 
     Raises:
       UnsupportedGrammarError: Lark reads some spellings of a string in any case otherwise than the rest, or a string as a pattern
-        with conditions, or as one of several patterns, of which only some are ignored.
+        with conditions, or as one of several patterns, of which only some are ignored; it orders two terminals by names that it
+        makes up.
     """
     places = [place_in_lark(t, i) for i, t in enumerate(terminals)]
     others = [list(members(union(c for c in contexts if c >> i & 1) & ~(1 << i))) for i in range(len(terminals))]
@@ -60,13 +61,19 @@ def set_precedence(
             what = f"of {t.name} Lark tells what is written exactly so from {terminals[hosts[0]].name}, nothing else"
         elif any(terminals[j].ends or terminals[j].begin >= 0 for j in hosts):
             what = f"whether {t.name} is read where a pattern matches it depends on a condition of the pattern"
-        elif hosts and hosts[0] not in ignore and any(j in ignore for j in hosts):
+        elif hosts and hosts[0] not in ignore and (i in ignore or any(j in ignore for j in hosts)):
             what = f"whether {t.name} is ignored is a matter of what else may stand"
         if what:
             fix = f"Give it a name and a priority: WORD.{t.priority + 1}: {grammar.text[t.start : t.end]}"
             raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
     for i, t in enumerate(terminals):
         deadline.check("Comparing the grammar's terminals")
+        hosted = t.within | union(1 << j for j in others[i] if terminals[j].within >> i & 1)
+        for j in (j for j in others[i] if places[j][:4] == places[i][:4] and not hosted >> j & 1):
+            if share_text(original[i], original[j]) or share_text(original[i], original[j], goes_on=True):
+                what = f"which of {t.name} and {terminals[j].name} Lark tries first depends on names that it makes up"
+                fix = "Define both as terminals with names."
+                raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
         after = [j for j in others[i] if places[i] < places[j] and not terminals[j].within >> i & 1]
         t.precedes = union(1 << j for j in after if share_text(original[i], original[j], goes_on=True))
 
