@@ -62,7 +62,8 @@ def compile_grammar(
       start: the start rule; by default `start` in Lark's syntax, `root` in GBNF.
       syntax: "lark" or "gbnf"; None tells them apart by GBNF's `::=`.
       mode: "longest" cuts text into lexemes as a lexer does, with `%ignore` between them (the default in Lark's syntax);
-        "lark" does so, and reads what Lark's LALR parser with its contextual lexer reads, or refuses the grammar;
+        "lark" does so, and reads what Lark's LALR parser with its contextual lexer reads, or refuses the grammar; but where LALR
+        merges states it does not look for what cannot stand there;
         "characters" concatenates terminals as they are (the default, and the only mode, in GBNF).
       stacks: parallel stacks for grammars that one stack cannot decide; 1 makes every conflict an error. With more, the
         constraint is exact while they suffice; when they do not, readings are dropped, which can only forbid valid text, and

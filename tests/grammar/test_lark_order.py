@@ -8,6 +8,7 @@ import random
 
 import lark
 import pytest
+from lark.indenter import Indenter
 from oracles.grammar_judges import parses
 
 from fsa_compile import Vocabulary, compile_grammar, parse_captures
@@ -178,6 +179,24 @@ def test_captures_are_where_lark_cuts():
         assert ours == [(token.start_pos, str(token)) for token in parser.lex(text)], text
         made += len(ours) > 1
     assert made > 10
+
+
+class Blocks(Indenter):
+    """Of the grammar below."""
+
+    NL_type, OPEN_PAREN_types, CLOSE_PAREN_types = "_NL", [], []
+    INDENT_type, DEDENT_type, tab_len = "_INDENT", "_DEDENT", 4
+
+
+def test_blocks_are_indented_as_lark_has_them():
+    grammar = 'start: s+\ns: X _NL | "if" X ":" _NL _INDENT s+ _DEDENT\nX: /[a-z]+/\n_NL: /(\\n *)+/\n%ignore " "\n%declare _INDENT _DEDENT'
+    parser = lark.Lark(grammar, parser="lalr", postlex=Blocks())
+    machine = machine_of(parse_lark(grammar, mode="lark"))
+    texts = ["a\n", "iffy\n", "if x:\n    a\nb\n", "if if:\n    a\n", "if x:\na\n", "ifx:\n    a\n", "if x:\n    if y:\n        b\nc\n"]
+    judged = [parses(parser, text) for text in texts]
+    assert [machine.accepts(text.encode()) for text in texts] == judged
+    assert any(judged)
+    assert not all(judged)
 
 
 def test_gbnf_has_no_lexer():

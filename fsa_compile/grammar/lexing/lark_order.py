@@ -69,7 +69,8 @@ def set_precedence(
     for i, t in enumerate(terminals):
         deadline.check("Comparing the grammar's terminals")
         hosted = t.within | union(1 << j for j in others[i] if terminals[j].within >> i & 1)
-        for j in (j for j in others[i] if places[j][:4] == places[i][:4] and not hosted >> j & 1):
+        tied = [j for j in others[i] if places[j][:4] == places[i][:4] and not hosted >> j & 1]
+        for j in (j for j in tied if terminals[j].start != t.start):  # ends of lines before blocks are one terminal to Lark
             if share_text(original[i], original[j]) or share_text(original[i], original[j], goes_on=True):
                 what = f"which of {t.name} and {terminals[j].name} Lark tries first depends on names that it makes up"
                 fix = "Define both as terminals with names."
