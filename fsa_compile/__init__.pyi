@@ -40,6 +40,7 @@ from .errors import UnsupportedPatternError as UnsupportedPatternError
 from .formats.captures import Capture as Capture
 from .formats.captures import parse_captures as parse_captures
 from .formats.grammar_constraints import compile_grammar as compile_grammar
+from .grammar.front.modules import read_grammar as read_grammar
 from .inspection import draw as draw
 from .inspection import draw_grammar as draw_grammar
 from .inspection import inspect as inspect

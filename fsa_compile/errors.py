@@ -237,7 +237,10 @@ class GrammarError(ConstraintError):
         self.line, self.column = text.count("\n", 0, begin) + 1, self.start - begin + 1
         line = text[begin:].partition("\n")[0].removesuffix("\r").replace("\t", " ")
         shown = _caret(line, self.start - begin, max(min(self.end - begin, len(line)), self.column))
-        super().__init__(f"{what} (line {self.line}, column {self.column})", where=shown, fix=fix)
+        place = f"line {self.line}, column {self.column}"
+        if modules := list(re.finditer(r"^%module[ \t]+([\w.]+)", text[: self.start], re.M)):
+            place += f", in line {text.count(chr(10), modules[-1].start(), begin)} of module {modules[-1][1]}"
+        super().__init__(f"{what} ({place})", where=shown, fix=fix)
 
 
 class GrammarSyntaxError(GrammarError):

@@ -58,6 +58,7 @@ def from_pattern(pattern: str, tokenizer: Any, args: argparse.Namespace) -> Comp
 def from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> CompiledConstraint:
     """A constraint of a grammar's file, or of library:NAME; warnings go to standard error."""
     from fsa_compile.formats.grammar_constraints import compile_grammar
+    from fsa_compile.grammar.front.modules import read_grammar
 
     given = {option: value for option in ("syntax", "start", "mode", "stacks") if (value := getattr(args, option)) is not None}
     if name.startswith(_LIBRARY):
@@ -66,7 +67,7 @@ def from_grammar(name: str, tokenizer: Any, args: argparse.Namespace) -> Compile
         name = name.removeprefix(_LIBRARY)
         text, given = library.grammar_text(name), library.options(name) | given
     else:
-        text = Path(name).read_text(encoding="utf-8-sig")
+        text = read_grammar(name)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         constraint = compile_grammar(

@@ -82,7 +82,7 @@ def check_grammar_text(text: str) -> None:
         fix = f"Write compile_grammar(library.grammar_text({name!r}), tokenizer, **library.options({name!r}))."
         raise ConstraintError(f"{name!r} is the name of a grammar of the library, not its text", fix=fix)
     if re.search(r"[/\\]|\.(lark|gbnf|ebnf|txt)$", name):
-        fix = f"Read the file first: Path({name!r}).read_text()."
+        fix = f"Read the file first: read_grammar({name!r})."
         raise ConstraintError(f"{name!r} looks like the name of a file, not like a grammar", fix=fix)
 
 

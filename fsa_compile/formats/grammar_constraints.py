@@ -84,7 +84,7 @@ def compile_grammar(
     """
     if not isinstance(text, str):
         what = f"a grammar is a str, not {type(text).__name__}"
-        raise ConstraintError(what, fix="Pass its text; for a file, Path(file).read_text().")
+        raise ConstraintError(what, fix="Pass its text; for a file, read_grammar(file).")
     check_grammar_text(text)
     if not is_whole(stacks, 1, MAX_STACKS):
         raise ConstraintError(f"stacks must be an int from 1 to {MAX_STACKS}, not {stacks!r}", fix="Begin with stacks=2.")

@@ -16,7 +16,7 @@ Departures from Lark, each for the sake of one clear meaning:
 * `%declare` is for indentation only: `%declare _INDENT _DEDENT`, as Lark's `Indenter` has them. The newline terminal is called
   `_NEWLINE` or `_NL`. Each block is indented by four spaces and at most ten are open, unless `%indent 2 6` says otherwise.
 * `%call name` gives a rule a frame of its own on the stack in every place; the language stays as it is.
-* Imports from files are refused.
+* Modules that are imported stand behind the grammar (`front.modules`), where `read_grammar` writes them.
 
 Source: https://lark-parser.readthedocs.io, "Grammar Reference".
 """
@@ -31,6 +31,7 @@ from typing import NoReturn
 from fsa_compile.errors import ConstraintError, LimitError
 from fsa_compile.grammar.front.common_terminals import COMMON_TERMINALS
 from fsa_compile.grammar.front.expressions import ExpressionReader
+from fsa_compile.grammar.front.modules import Renaming, mangled, needed_for, renamed, sections_of
 from fsa_compile.grammar.front.rule_options import Option, bounded
 from fsa_compile.grammar.grammar_tree import (
     Choice,
@@ -49,8 +50,8 @@ from fsa_compile.grammar.grammar_tree import (
 from fsa_compile.grammar.lark_tokens import Token
 from fsa_compile.grammar.lexing.terminal_patterns import settle_terminals
 from fsa_compile.grammar.lexing.terminal_sizes import sizes_of
-from fsa_compile.grammar.names import check_names, suggestion
-from fsa_compile.grammar.source import walk
+from fsa_compile.grammar.names import check_names, enumeration, suggestion
+from fsa_compile.grammar.source import GrammarText, walk
 from fsa_compile.grammar.templates import Definition, instantiate
 from fsa_compile.limits import CompileLimits
 
@@ -74,27 +75,45 @@ def parse_lark(
     """
     if mode not in (None, "longest", "lark", "characters"):
         raise ConstraintError(f"there is no lexical mode {mode!r}", fix='Use "longest", "lark" or "characters".')
-    return _Parser(text, limits).parse(start, mode or "longest")
+    source = GrammarText(text, limits)
+    return _Parser(source, sections_of(source)).parse(start, mode or "longest")
 
 
 class _Parser(ExpressionReader):
-    def __init__(self, text: str, limits: CompileLimits | None) -> None:
-        super().__init__(text, limits)
+    """Reads a section of a grammar's text: the grammar itself, or a module that it imports.
+
+    Args:
+      sections: words of all sections, by name.
+      within: the modules that import one another down to this one; none: the grammar itself.
+    """
+
+    def __init__(self, source: GrammarText, sections: Mapping[str, list[Token]], within: tuple[str, ...] = ()) -> None:
+        super().__init__(source.text, source.limits, sections[within[-1] if within else ""])
+        self.sections, self.within = sections, within
+        self.modules: dict[tuple[str, str], dict[str, tuple[Token, Token]]] = {}
         self.definitions: dict[str, Definition] = {}
         self.imported: dict[str, str] = {}
         self.ignored: list[Expression] = []
         self.statements: list[tuple[str, Definition]] = []
         self.declared: dict[str, str] = {}
         self.indent: tuple[int, ...] = ()
-        self.called: dict[str, list[Token]] = {"%call": [], "%one_line": []}
+        self.newline: str | None = None
+        self.called: dict[str, list[tuple[str, Token]]] = {"%call": [], "%one_line": []}
         self.captures: dict[str, str] = {}
 
-    def parse(self, start: str, mode: LexicalMode) -> Grammar:
+    def read(self) -> None:
+        """Reads the section and the modules that it imports."""
         while self.peek.kind != "end":
             if not self.taken("line end"):
                 self.statement()
+        for (module, prefix), names in self.modules.items():
+            self.take_module(module, prefix, names)
         for directive, definition in self.statements:
             self.define(directive, definition)
+        self.newline = next((name for name in _NEWLINES if name in self.definitions), self.newline)
+
+    def parse(self, start: str, mode: LexicalMode) -> Grammar:
+        self.read()
         rules = instantiate(self, self.definitions)
         self.check_start(start)
         check_names(self, rules, start, self.ignored)
@@ -111,12 +130,12 @@ class _Parser(ExpressionReader):
 
     def calls(self, directive: str) -> tuple[str, ...]:
         """The rules named by `%call` or `%one_line`."""
-        for token in self.called[directive]:
-            definition = self.definitions.get(self.spelled(token))
+        for name, token in self.called[directive]:
+            definition = self.definitions.get(name)
             if definition is None or definition.terminal or definition.parameters:
-                fix = f"Name rules of this grammar.{suggestion(self.spelled(token), self.definitions)}"
-                self.syntax(f"{directive} names {self.spelled(token)}, which is no rule", token.start, token.end, fix=fix)
-        return tuple(map(self.spelled, self.called[directive]))
+                fix = f"Name rules of this grammar.{suggestion(name, self.definitions)}"
+                self.syntax(f"{directive} names {name}, which is no rule", token.start, token.end, fix=fix)
+        return tuple(name for name, _ in self.called[directive])
 
     # Statements
 
@@ -142,9 +161,10 @@ class _Parser(ExpressionReader):
             self.indent = tuple(int(self.spelled(self.expect("number", "after %indent"))) for _ in range(2))
         elif name in self.called:
             self.at += 1
-            self.called[name].append(self.expect("name", f"after {name}"))
-            while more := self.taken("name"):
-                self.called[name].append(more)
+            rule: Token | None = self.expect("name", f"after {name}")
+            while rule:
+                self.called[name].append((self.spelled(rule), rule))
+                rule = self.taken("name")
         else:
             self.unknown_directive(token)
         if not self.taken("line end") and self.peek.kind != "end":
@@ -168,21 +188,20 @@ class _Parser(ExpressionReader):
     def indentation(self, mode: LexicalMode) -> Indentation | None:
         """Blocks by indentation, if the grammar declares them."""
         if not self.declared:
-            for token in self.called["%one_line"]:
+            for _, token in self.called["%one_line"]:
                 fix = "Leave it out: without blocks, newlines are ignored where %ignore says so."
                 self.syntax("%one_line needs %declare _INDENT _DEDENT", token.start, token.end, fix=fix)
             return None
-        newline = next((name for name in _NEWLINES if name in self.definitions), None)
-        if newline is None or mode == "characters":
+        if self.newline is None or mode == "characters":
             at = self.definitions[self.declared["INDENT"]]
-            what = 'indentation needs mode="longest"' if newline else "indentation needs a terminal for the ends of lines"
-            fix = "Leave mode out." if newline else r"Define _NEWLINE: /(\r?\n[\t ]*)+/."
+            what = 'indentation needs mode="longest"' if self.newline else "indentation needs a terminal for the ends of lines"
+            fix = "Leave mode out." if self.newline else r"Define _NEWLINE: /(\r?\n[\t ]*)+/."
             self.unsupported(what, at.start, at.end, fix=fix)
         unit, levels = self.indent or (4, 10)
         if not (1 <= unit <= 16 and 1 <= levels <= 32):
             fix = "Write %indent 4 10: spaces for each block, 1 to 16, and the most open blocks, 1 to 32."
             self.syntax("%indent has numbers out of bounds", 0, fix=fix)
-        return Indentation(newline, self.declared["INDENT"], self.declared["DEDENT"], unit, levels)
+        return Indentation(self.newline, self.declared["INDENT"], self.declared["DEDENT"], unit, levels)
 
     def definition(self) -> Definition:
         marks = []
@@ -247,7 +266,7 @@ class _Parser(ExpressionReader):
         return int(self.spelled(token))
 
     def imports(self, statement: Token) -> None:
-        """`%import common.NAME`, `%import common.NAME -> OTHER`, `%import common (A, B)`."""
+        """`%import common.NAME`, `%import .module.name -> other`, `%import module (A, b)`."""
         relative = self.taken(".")
         path = [self.expect("name", "after %import")]
         while self.taken("."):
@@ -258,11 +277,53 @@ class _Parser(ExpressionReader):
             module, names = path, self.import_list()
         else:
             module, names = path[:-1], path[-1:]
-        if relative or [self.spelled(part) for part in module] != ["common"]:
-            self.refuse_module(path, bare=not module)
         alias = self.expect("name", "after ->") if len(names) == 1 and self.taken("->") else None
-        for name in names:
-            self.import_common(name, alias or name, statement.start, self.last_end)
+        parts = [self.spelled(part) for part in module]
+        section = ".".join([*(self.within[-1].split(".")[:-1] if relative and self.within else []), *parts])
+        if parts and section in self.sections:
+            wanted = self.modules.setdefault((section, "__".join(parts)), {})
+            wanted.update({self.spelled(name): (name, alias or name) for name in names})
+        elif relative or parts != ["common"]:
+            self.refuse_module(path, names, section)
+        else:
+            for name in names:
+                self.import_common(name, alias or name, statement.start, self.last_end)
+
+    def take_module(self, module: str, prefix: str, names: Mapping[str, tuple[Token, Token]]) -> None:
+        """Defines what is imported of a module, and all that it needs under names of its own."""
+        first = next(iter(names.values()))[0]
+        if module in self.within:
+            ring = " and ".join(dict.fromkeys((self.within[-1], module)))
+            what = f"{ring} import each other" if module != self.within[-1] else f"{module} imports itself"
+            self.syntax(what, first.start, first.end, fix="Move what both need to a third module.")
+        inner = _Parser(self, self.sections, (*self.within, module))
+        inner.read()
+        for name, (token, alias) in names.items():
+            if name not in inner.definitions:
+                fix = f"It has {enumeration(list(inner.definitions))}.{suggestion(name, inner.definitions)}"
+                self.syntax(f"the module {module} has no {name}", token.start, token.end, fix=fix)
+            if self.is_terminal(alias) != inner.definitions[name].terminal:
+                kind, case = ("terminal", "upper") if inner.definitions[name].terminal else ("rule", "lower")
+                what = f"{self.spelled(alias)!r} stands for a {kind}"
+                self.syntax(what, alias.start, alias.end, fix=f"Write its name in {case} case.")
+        needed = needed_for(self, inner.definitions, names)
+        rename = mangled(prefix, {name: self.spelled(alias) for name, (_, alias) in names.items()})
+        for definition in needed:
+            self.define("", renamed(definition, rename))
+        known = {definition.name for definition in needed}
+        self.captures.update({rename(name): capture for name, capture in inner.captures.items() if name in known})
+        for directive, called in inner.called.items():
+            self.called[directive] += [(rename(name), token) for name, token in called if name in known]
+        if known & set(inner.declared.values()):
+            self.take_blocks(inner, known, rename, first)
+
+    def take_blocks(self, inner: _Parser, known: set[str], rename: Renaming, at: Token) -> None:
+        """Takes the blocks by indentation of a module."""
+        if self.declared or not {*inner.declared.values(), inner.newline} <= known:
+            what = "two modules have blocks by indentation" if self.declared else "blocks are imported without ends of lines"
+            self.unsupported(what, at.start, at.end, fix="Write %declare _INDENT _DEDENT and the rules with blocks in one file.")
+        self.declared = {kind: rename(name) for kind, name in inner.declared.items()}
+        self.newline, self.indent = rename(str(inner.newline)), self.indent or inner.indent
 
     def import_list(self) -> list[Token]:
         self.at += 1
@@ -272,10 +333,13 @@ class _Parser(ExpressionReader):
         self.expect(")", "after a list of imports")
         return names
 
-    def refuse_module(self, path: list[Token], bare: bool) -> NoReturn:
+    def refuse_module(self, path: list[Token], names: list[Token], module: str) -> NoReturn:
         shown = self.text[path[0].start : path[-1].end]
-        fix = "Only %import common.NAME is known; copy other definitions into the grammar."
-        what = f"nothing is imported from {shown}" if bare else f"cannot import {shown}: the only module is common"
+        if not module:
+            what, fix = f"nothing is imported from {shown}", f"Write %import {shown}.NAME."
+        else:
+            what = f"cannot import {self.spelled(names[0])}: there is no module {module} behind this grammar"
+            fix = f"Read its file by read_grammar(path), or write %module {module} below the grammar, and the module's text."
         self.unsupported(what, path[0].start, path[-1].end, fix=fix)
 
     def import_common(self, name: Token, alias: Token, start: int, end: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from fsa_compile.errors import ConstraintError, GrammarSyntaxError
-from fsa_compile.grammar.grammar_tree import Expression, Reference, Rule
+from fsa_compile.grammar.grammar_tree import Embedded, Expression, Reference, Rule
 from fsa_compile.grammar.source import GrammarText, walk
 
 
@@ -35,11 +35,11 @@ def check_names(source: GrammarText, rules: Mapping[str, Rule], start: str, extr
         raise GrammarSyntaxError(f"there is no start rule {start!r}", text=source.text, start=first.start, end=first.end, fix=fix)
 
 
-def undefined(source: GrammarText, node: Reference, known: Iterable[str]) -> NoReturn:
+def undefined(source: GrammarText, node: Reference | Embedded, known: Iterable[str]) -> NoReturn:
     """Refuses a name that means nothing."""
-    kind = "terminal" if node.name.isupper() else "rule"
-    fix = f"Define it, or write it in quotes if it is text.{suggestion(node.name, known)}"
-    source.syntax(f"{kind} {node.name!r} is not defined", node.start, node.end, fix=fix)
+    name = str(node.name)
+    fix = f"Define it, or write it in quotes if it is text.{suggestion(name, known)}"
+    source.syntax(f"{'terminal' if name.isupper() else 'rule'} {name!r} is not defined", node.start, node.end, fix=fix)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import random
 
 import lark
 import pytest
 from lark.indenter import Indenter
 from oracles.grammar_judges import parses
+from oracles.lark_conflicts import larks_parser
 
 from fsa_compile import Vocabulary, compile_grammar, parse_captures
 from fsa_compile.errors import ConstraintError, GrammarConflictError, UnsatisfiableError, UnsupportedGrammarError
@@ -17,32 +17,6 @@ from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
 
 BYTES = Vocabulary.from_tokens([b"", *(bytes([b]) for b in range(256))], stop_ids=[0])
-
-
-class Conflicts(logging.Handler):
-    """Notes whether Lark chose between shifting and reducing, which it says in its log alone: it reads less of a grammar then."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.met = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.met |= "conflict" in record.getMessage()
-
-
-def larks_parser(grammar: str) -> lark.Lark | None:
-    """Its parser; None where it refuses the grammar, or silently reads only a part of it."""
-    noted, level = Conflicts(), lark.logger.level
-    lark.logger.addHandler(noted)
-    lark.logger.setLevel(logging.DEBUG)
-    try:
-        parser = lark.Lark(grammar, parser="lalr", debug=True)
-    except lark.exceptions.LarkError:
-        return None
-    finally:
-        lark.logger.removeHandler(noted)
-        lark.logger.setLevel(level)
-    return None if noted.met else parser
 
 
 class Random:

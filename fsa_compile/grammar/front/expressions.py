@@ -8,12 +8,12 @@ from typing import NoReturn
 
 from fsa_compile.grammar.front.blocks import BLOCKS, block_value
 from fsa_compile.grammar.grammar_tree import Expression, FreeText, Literal, Pattern, Reference, Repeat, SpecialToken
-from fsa_compile.grammar.lark_tokens import Kind, Token, tokenize
+from fsa_compile.grammar.lark_tokens import Kind, Token
 from fsa_compile.grammar.source import MAX_DEPTH, GrammarText, choice, class_char, sequence
 from fsa_compile.grammar.templates import TemplateUse
 from fsa_compile.limits import CompileLimits
 
-DIRECTIVES = ("%ignore", "%import", "%declare", "%indent", "%call", "%one_line", "%override", "%extend")
+DIRECTIVES = ("%ignore", "%import", "%declare", "%indent", "%call", "%one_line", "%override", "%extend", "%module")
 _RULE_NAME = re.compile(r"_?[a-z][_a-z0-9]*").fullmatch
 _TERMINAL_NAME = re.compile(r"_?[A-Z][_A-Z0-9]*").fullmatch
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "\\": "\\", '"': '"'}
@@ -26,9 +26,9 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 class ExpressionReader(GrammarText):
     """The words of a grammar's text, read one by one."""
 
-    def __init__(self, text: str, limits: CompileLimits | None) -> None:
+    def __init__(self, text: str, limits: CompileLimits | None, tokens: list[Token]) -> None:
         super().__init__(text, limits)
-        self.tokens = tokenize(self)
+        self.tokens = tokens
         self.at = 0
         self.open: list[Token] = []
 
