@@ -21,15 +21,16 @@ class Conflicts(logging.Handler):
 
 def larks_parser(grammar: str | Path, **options: str) -> lark.Lark | None:
     """Its parser of a text or a file; None where it refuses the grammar, or silently reads only a part of it."""
-    noted, level = Conflicts(), lark.logger.level
-    lark.logger.addHandler(noted)
-    lark.logger.setLevel(logging.DEBUG)
+    noted, log = Conflicts(), lark.logger
+    before = log.level, log.handlers, log.propagate
+    log.setLevel(logging.DEBUG)
+    log.handlers, log.propagate = [noted], False  # all the others would keep or print what it says
     try:
         make = lark.Lark.open if isinstance(grammar, Path) else lark.Lark
         parser = make(str(grammar), parser="lalr", debug=True, **options)
     except lark.exceptions.LarkError:
         return None
     finally:
-        lark.logger.removeHandler(noted)
-        lark.logger.setLevel(level)
+        log.setLevel(before[0])
+        log.handlers, log.propagate = before[1:]
     return None if noted.met else parser
