@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fsa_compile.json_schema.atoms import ARRAY, OBJECT, Contains, Count, Found, Items, Members, Names, Once
 from fsa_compile.json_schema.decision_diagrams import Decisions
 from fsa_compile.json_schema.derivatives import Case, Derivatives
-from fsa_compile.json_schema.documents import Document
+from fsa_compile.json_schema.documents import REFERENCES, Document
 from fsa_compile.json_schema.key_classes import KeyAutomaton, KeyClasses
 from fsa_compile.json_schema.keywords import Keywords
 from fsa_compile.json_schema.machine_builder import Bounds, Controls, Moves
@@ -108,7 +108,7 @@ class Repetitions:
             if isinstance(part, dict):
                 asks = any(isinstance(part.get(name), dict) and part[name] for name in _OF_OTHERS)
                 found |= {_OTHERS} if asks or not _COUNTING.isdisjoint(part) else frozenset()
-                found |= {_REFERENCE} if "$ref" in part else frozenset()
+                found |= {_REFERENCE} if any(name in part for name in REFERENCES) else frozenset()
             self._known[id(part)] = found
         return found
 

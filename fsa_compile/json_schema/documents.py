@@ -24,8 +24,8 @@ _DATA = frozenset({"enum", "const", "default", "examples"})
 """Keywords whose value is an instance and no schema."""
 _NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
 """Keywords whose value has names for keys, and no keywords."""
-_DYNAMIC = ("$dynamicRef", "$recursiveRef")
-"""References whose target is a matter of the resources through which a value's schema was reached."""
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+"""Of these, the target of the last two is a matter of the resources through which a value's schema was reached."""
 _MOST_COPIES = 50_000
 _RECURSIVE, _BROKEN = "recursive", "broken"
 _Scope = tuple[tuple[str, str], ...]
@@ -112,7 +112,7 @@ def _only_widens(schema: Any, path: list[str]) -> bool:
         if isinstance(part, list):
             todo += [(child, turned, False) for child in part]
         elif isinstance(part, dict):
-            if turned and not names and any(name in part for name in ("$ref", *_DYNAMIC)):
+            if turned and not names and any(name in part for name in REFERENCES):
                 return False
             todo += [
                 (child, turned or (not names and name in _TURNED), not names and name in _NAMES)
@@ -159,7 +159,7 @@ class Document:
         self._base: dict[int, str] = {}
         self._place: dict[int, tuple[Any, str]] = {}
         self._scope: dict[int, _Scope] = {}
-        self._targets: dict[int, Any] = {}
+        self._targets: dict[int, list[Any] | SchemaError] = {}
         self._refers_dynamically = False
         self._visit(root)
         self._is_one_resource = not self._refers_dynamically and all(part is root for part in self._resources.values())
@@ -226,11 +226,11 @@ class Document:
         for keyword, anchors in (("$anchor", self._anchors), ("$dynamicAnchor", self._dynamic_anchors)):
             if isinstance(part.get(keyword), str):
                 anchors.setdefault((base, part[keyword]), part)
-        self._refers_dynamically |= any(keyword in part for keyword in _DYNAMIC)
+        self._refers_dynamically |= any(keyword in part for keyword in REFERENCES[1:])
         return base
 
-    def resolve(self, schema: dict[str, Any]) -> Any:
-        """What the `$ref` in a part of the document refers to.
+    def referred(self, schema: dict[str, Any]) -> list[Any]:
+        """What the references in a part of the document refer to.
 
         Raises:
           SchemaError: it refers to nothing.
@@ -239,7 +239,9 @@ class Document:
         found = self._targets.get(id(schema))
         if isinstance(found, SchemaError):
             raise found
-        return self._resolved(schema, "$ref", ()) if found is None else found
+        if found is None:
+            return [self._resolved(schema, "$ref", ())] if isinstance(schema.get("$ref"), str) else []
+        return found
 
     def _resolved(self, source: dict[str, Any], keyword: str, scope: _Scope) -> Any:
         """What a keyword in a part refers to where certain resources were entered before."""
@@ -292,7 +294,7 @@ class Document:
 
     def _copied_by_scope(self, root: Any) -> Any:
         """A copy of the document in which every dynamic reference has one target: of every part one copy for each set of
-        outermost resources with which it is reached. Beside a dynamic reference stands a `$ref`, which `resolve` knows."""
+        outermost resources with which it is reached."""
         made: dict[tuple[int, _Scope, bool], Any] = {}
         todo = list[tuple[Any, _Scope, bool, Any]]()
 
@@ -320,18 +322,12 @@ class Document:
             for key, child in part.items():
                 data = not names and key in _DATA
                 copy[key] = child if data else copied(child, scope, not names and key in _NAMES and isinstance(child, dict))
-            for keyword in () if names else ("$ref", *_DYNAMIC):
-                if isinstance(part.get(keyword), str):
-                    referring = copy
-                    if keyword != "$ref" and "$ref" in copy:  # its own branch of the same schema
-                        referring = {keyword: part[keyword]}
-                        self._note(referring, part, scope)
-                        copy["allOf"] = [*copy.get("allOf", ()), referring]
-                    referring["$ref"] = part[keyword]
-                    try:
-                        self._targets[id(referring)] = copied(self._resolved(part, keyword, scope), scope)
-                    except SchemaError as error:  # for who compiles this part
-                        self._targets[id(referring)] = error
+            referring = [] if names else [keyword for keyword in REFERENCES if isinstance(part.get(keyword), str)]
+            if referring:
+                try:
+                    self._targets[id(copy)] = [copied(self._resolved(part, keyword, scope), scope) for keyword in referring]
+                except SchemaError as error:  # for who compiles this part
+                    self._targets[id(copy)] = error
         return top
 
     def _note(self, copy: Any, part: Any, scope: _Scope) -> None:
@@ -406,7 +402,7 @@ _CONDITIONS = ("not", "if", "contains", "propertyNames", "disallow")
 _PLAIN = ("enum", "const", "default", "examples", "example", "required", "dependentRequired")
 _NAMING = ("properties", "patternProperties")
 _SEARCHED = frozenset(
-    (*_NAMING, *_MEMBERS, "$ref", "allOf", "anyOf", "dependencies", "dependentSchemas", "else", "extends", "oneOf", "then")
+    (*_NAMING, *_MEMBERS, *REFERENCES, "allOf", "anyOf", "dependencies", "dependentSchemas", "else", "extends", "oneOf", "then")
 )
 """Keywords without which a schema names no keys, and holds no schema that may."""
 
@@ -497,9 +493,8 @@ class _Search:
     def _together(self, schema: dict[str, Any]) -> list[Any]:
         """The schemas that a value must satisfy besides."""
         found = [*_parts(schema.get("allOf")), *_parts(schema.get("extends"))]
-        if isinstance(schema.get("$ref"), str):
-            with contextlib.suppress(SchemaError):  # where it matters, who compiles the schema says so
-                found.append(self._document.resolve(schema))
+        with contextlib.suppress(SchemaError):  # where it matters, who compiles the schema says so
+            found += self._document.referred(schema)
         return found
 
     def _has_names(self, schema: Any) -> bool:

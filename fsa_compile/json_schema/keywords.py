@@ -153,11 +153,9 @@ class Keywords:
     def _schema(self, schema: dict[str, Any]) -> Value:
         draft = self._document.draft
         check_keywords(schema, draft, self._document.pointer(schema))
-        parts = []
-        if "$ref" in schema:
-            parts.append(self.value(self._document.resolve(schema)))
-            if draft <= 7 and self._document.declared:
-                return self._values.all_of([*parts, *self._unevaluated(schema)])
+        parts = [self.value(target) for target in self._document.referred(schema)]
+        if "$ref" in schema and draft <= 7 and self._document.declared:
+            return self._values.all_of([*parts, *self._unevaluated(schema)])
         for read in (self._type, self._words, self._spelled, self._numeric, self._text, self._array, self._object):
             part = read(schema)
             if part != ANYTHING:

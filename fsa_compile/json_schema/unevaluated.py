@@ -49,8 +49,7 @@ class Unevaluated:
         evaluated = self._add(schema, evaluated)
         extended = schema.get("extends", ()) if self._document.draft == 3 else ()
         todo = [*todo, *schema.get("allOf", ()), *(extended if isinstance(extended, list | tuple) else [extended])]
-        if isinstance(schema.get("$ref"), str):
-            todo.append(self._document.resolve(schema))
+        todo += self._document.referred(schema)
         return self._split(self._branches(schema), todo, evaluated)
 
     def _evaluates_all(self, schema: dict[str, Any]) -> bool:

@@ -79,7 +79,7 @@ class Random:
         if not self.dynamic:
             return self.rng.choice([{"$ref": "#/$defs/d"}, {"$ref": "#n"}, {"$ref": other}])
         dynamic = [{"$dynamicRef": f"{x}#n"} for x in (self.own, other)]
-        dynamic.append({"$dynamicRef": f"{other}#m", "$ref": f"{self.own}#/$defs/d"})
+        dynamic.append({"$dynamicRef": f"{other}#m", "$ref": f"{self.own}#/$defs/d", "allOf": [self._leaf()]})
         dynamic = [{"$recursiveRef": "#"}] if self.recursive else dynamic
         plain = [{"$ref": other}, {"$ref": f"{other}#/$defs/d"}, {"$ref": f"{other}#/$defs/e"}, self._leaf()]
         return self.rng.choice(plain if self.rng.random() < 0.5 else dynamic)
