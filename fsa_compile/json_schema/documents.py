@@ -151,21 +151,13 @@ class Document:
         self.draft = _NUMBER[draft] if draft != "auto" else found or 2020
         if self.declared:
             root = _of_draft(root, self.draft)
-        self.root = root
-        self.roots = [root]
-        self._resources: dict[str, Any] = {"": root}
-        self._anchors: dict[tuple[str, str], Any] = {}
-        self._dynamic_anchors: dict[tuple[str, str], Any] = {}
-        self._base: dict[int, str] = {}
-        self._place: dict[int, tuple[Any, str]] = {}
         self._scope: dict[int, _Scope] = {}
         self._targets: dict[int, list[Any] | SchemaError] = {}
-        self._refers_dynamically = False
-        self._visit(root)
+        if not self._visit(root):
+            self._visit(root := _unshared(root))
         self._is_one_resource = not self._refers_dynamically and all(part is root for part in self._resources.values())
-        if self._refers_dynamically:
-            self.root = self._copied_by_scope(root)
-            self.roots = [self.root]
+        self.root = self._copied_by_scope(root) if self._refers_dynamically else root
+        self.roots = [self.root]
 
     def pointer(self, schema: Any) -> str:
         """Where a part of the document stands, "#" when it was made from others."""
@@ -187,11 +179,21 @@ class Document:
         is_part = id(schema) in self._place or schema is self.root
         return (self.base(schema), self._scope.get(id(schema))) if is_part else id(schema)
 
-    def _visit(self, root: Any) -> None:
+    def _visit(self, root: Any) -> bool:
         """Notes the base URI of every part, the part that it stands in, and every name that a reference may use. What stands
-        below unknown keywords comes last: it may be no schema, and a schema that has the same name is meant."""
+        below unknown keywords comes last: it may be no schema, and a schema that has the same name is meant.
+
+        Returns:
+          False if one Python object stands below several base URIs: references in it would mean those of one of them.
+        """
+        self._resources: dict[str, Any] = {"": root}
+        self._anchors: dict[tuple[str, str], Any] = {}
+        self._dynamic_anchors: dict[tuple[str, str], Any] = {}
+        self._base: dict[int, str] = {}
+        self._place: dict[int, tuple[Any, str]] = {}
+        self._refers_dynamically = False
         todo, unknown = [(root, "", False)], list[tuple[Any, str, bool]]()
-        seen = {id(root)}
+        seen, is_one_each = {id(root): ""}, True
         while todo or unknown:
             part, base, names = (todo or unknown).pop()
             if isinstance(part, dict):
@@ -201,11 +203,13 @@ class Document:
                     self._base[id(part)] = base
             for key, value in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
                 below = isinstance(value, (dict, list)) and (names or key not in _DATA)
+                is_one_each &= not below or seen.get(id(value), base) == base
                 if below and id(value) not in seen:
-                    seen.add(id(value))
+                    seen[id(value)] = base
                     self._place[id(value)] = part, escaped(str(key))
                     known = names or isinstance(part, list) or key in KEYWORDS
                     (todo if known else unknown).append((value, base, not names and key in _NAMES and isinstance(value, dict)))
+        return is_one_each
 
     def _named(self, part: dict[str, Any], base: str) -> str:
         """Registers the names of one part; its base URI."""
@@ -384,6 +388,13 @@ def _of_draft(schema: Any, draft: int) -> Any:
         return made[id(part), names]
 
     return kept(schema, False)
+
+
+def _unshared(part: Any) -> Any:
+    """A copy in which every part is an object of its own."""
+    if isinstance(part, dict):
+        return {key: _unshared(child) for key, child in part.items()}
+    return [_unshared(child) for child in part] if isinstance(part, list) else part
 
 
 def _join(base: str, resource: str) -> str:

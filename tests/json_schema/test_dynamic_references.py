@@ -43,6 +43,7 @@ class Random:
 
     def __init__(self, rng: random.Random, draft: str, dynamic: bool) -> None:
         self.rng, self.recursive, self.dynamic, self.count = rng, draft == "2019-09", dynamic, rng.randint(1, 3)
+        self.shared = [{"$ref": "#/$defs/d"}, {"$ref": "#n"}]  # one Python object in several resources
 
     def schema(self) -> dict[str, Any]:
         """The whole document."""
@@ -77,7 +78,7 @@ class Random:
     def _reference(self) -> dict[str, Any]:
         other = f"https://x.org/{self.rng.randrange(self.count)}"
         if not self.dynamic:
-            return self.rng.choice([{"$ref": "#/$defs/d"}, {"$ref": "#n"}, {"$ref": other}])
+            return self.rng.choice([*self.shared, {"$ref": other}])
         dynamic = [{"$dynamicRef": f"{x}#n"} for x in (self.own, other)]
         dynamic.append({"$dynamicRef": f"{other}#m", "$ref": f"{self.own}#/$defs/d", "allOf": [self._leaf()]})
         dynamic = [{"$recursiveRef": "#"}] if self.recursive else dynamic
