@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import operator
 import re
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
@@ -13,36 +12,19 @@ from urllib.parse import unquote, urldefrag, urljoin
 from fsa_compile.arrays.recursion import deep_recursion
 from fsa_compile.errors import SchemaError, UnsupportedSchemaError
 from fsa_compile.inputs.json_input import check_json, escaped, parse_json
-from fsa_compile.json_schema.keyword_types import KEYWORDS
+from fsa_compile.json_schema.keyword_types import DATA, KEYWORDS, NAMES, of_draft
 from fsa_compile.json_schema.schema_options import Draft, SchemaOptions
 from fsa_compile.limits import CompileLimits
 
 _DRAFTS = {"draft-03": 3, "draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": 2020}
 _NUMBER = {"3": 3, "4": 4, "6": 6, "7": 7, "2019-09": 2019, "2020-12": 2020}
 _Built = TypeVar("_Built")
-_DATA = frozenset({"enum", "const", "default", "examples"})
-"""Keywords whose value is an instance and no schema."""
-_NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
-"""Keywords whose value has names for keys, and no keywords."""
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 """Of these, the target of the last two is a matter of the resources through which a value's schema was reached."""
 _MOST_COPIES = 50_000
 _RECURSIVE, _BROKEN = "recursive", "broken"
 _Scope = tuple[tuple[str, str], ...]
 """Of every name of dynamic anchors met the base URI of the outermost resource that has it."""
-_LATER = {
-    4: ("allOf", "anyOf", "oneOf", "not", "minProperties", "maxProperties", "multipleOf"),
-    6: ("const", "contains", "propertyNames"),
-    7: ("if", "then", "else"),
-    2019: (
-        "dependentRequired", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "minContains", "maxContains",
-        "$recursiveRef",
-    ),
-    2020: ("prefixItems", "$dynamicRef"),
-}  # fmt: skip
-"""Keywords that say something of values, by the draft that they came with."""
-_LAST = {"$recursiveRef": 2019, "dependencies": 7}
-"""The last draft of those that a later one has no more."""
 
 
 def read_schema(schema: Any, limits: CompileLimits) -> Any:
@@ -105,7 +87,7 @@ def _only_widens(schema: Any, path: list[str]) -> bool:
     for name in path:
         if not names and name in _TURNED:
             return False
-        names = not names and name in _NAMES
+        names = not names and name in NAMES
     todo = [(schema, False, False)]
     while todo:
         part, turned, names = todo.pop()
@@ -115,9 +97,9 @@ def _only_widens(schema: Any, path: list[str]) -> bool:
             if turned and not names and any(name in part for name in REFERENCES):
                 return False
             todo += [
-                (child, turned or (not names and name in _TURNED), not names and name in _NAMES)
+                (child, turned or (not names and name in _TURNED), not names and name in NAMES)
                 for name, child in part.items()
-                if names or name not in _DATA
+                if names or name not in DATA
             ]
     return True
 
@@ -150,7 +132,7 @@ class Document:
         self.declared = draft != "auto" or found is not None
         self.draft = _NUMBER[draft] if draft != "auto" else found or 2020
         if self.declared:
-            root = _of_draft(root, self.draft)
+            root = of_draft(root, self.draft)
         self._scope: dict[int, _Scope] = {}
         self._targets: dict[int, list[Any] | SchemaError] = {}
         if not self._visit(root):
@@ -202,13 +184,13 @@ class Document:
                 if base:
                     self._base[id(part)] = base
             for key, value in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
-                below = isinstance(value, (dict, list)) and (names or key not in _DATA)
+                below = isinstance(value, (dict, list)) and (names or key not in DATA)
                 is_one_each &= not below or seen.get(id(value), base) == base
                 if below and id(value) not in seen:
                     seen[id(value)] = base
                     self._place[id(value)] = part, escaped(str(key))
                     known = names or isinstance(part, list) or key in KEYWORDS
-                    (todo if known else unknown).append((value, base, not names and key in _NAMES and isinstance(value, dict)))
+                    (todo if known else unknown).append((value, base, not names and key in NAMES and isinstance(value, dict)))
         return is_one_each
 
     def _named(self, part: dict[str, Any], base: str) -> str:
@@ -324,8 +306,8 @@ class Document:
                 copy += [copied(child, scope) for child in part]
                 continue
             for key, child in part.items():
-                data = not names and key in _DATA
-                copy[key] = child if data else copied(child, scope, not names and key in _NAMES and isinstance(child, dict))
+                data = not names and key in DATA
+                copy[key] = child if data else copied(child, scope, not names and key in NAMES and isinstance(child, dict))
             referring = [] if names else [keyword for keyword in REFERENCES if isinstance(part.get(keyword), str)]
             if referring:
                 try:
@@ -363,31 +345,6 @@ class Document:
 
 def _recurs(resource: Any) -> bool:
     return isinstance(resource, dict) and resource.get("$recursiveAnchor") is True
-
-
-def _of_draft(schema: Any, draft: int) -> Any:
-    """A schema without the keywords that a draft does not have; parts that have none of them, and data, are shared."""
-    alien = {keyword for keyword, last in _LAST.items() if last < draft}
-    alien.update(*(keywords for since, keywords in _LATER.items() if since > draft))
-    made: dict[tuple[int, bool], Any] = {}
-
-    def kept(part: Any, names: bool) -> Any:
-        if not isinstance(part, (dict, list)):
-            return part
-        if (id(part), names) not in made:
-            if isinstance(part, list):
-                out: Any = [kept(x, names) for x in part]
-                same = all(map(operator.is_, out, part))
-            else:
-                out = {
-                    key: x if not names and key in _DATA else kept(x, not names and key in _NAMES and isinstance(x, dict))
-                    for key, x in part.items() if names or key not in alien
-                }  # fmt: skip
-                same = len(out) == len(part) and all(map(operator.is_, out.values(), part.values()))
-            made[id(part), names] = part if same else out
-        return made[id(part), names]
-
-    return kept(schema, False)
 
 
 def _unshared(part: Any) -> Any:

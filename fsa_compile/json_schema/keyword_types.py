@@ -1,7 +1,8 @@
-"""What the value of each keyword must be: a schema object is checked before it is read, and errors name the place."""
+"""What the value of each keyword must be, and which drafts have it: a schema is checked before it is read, errors name the place."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -102,8 +103,26 @@ KEYWORDS = frozenset(_KINDS)
 """Keywords whose values are checked."""
 
 
+DATA = frozenset({"enum", "const", "default", "examples"})
+"""Keywords whose value is an instance and no schema."""
+NAMES = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
+"""Keywords whose value has names for keys, and no keywords."""
+_LATER = {
+    4: ("allOf", "anyOf", "oneOf", "not", "minProperties", "maxProperties", "multipleOf"),
+    6: ("const", "contains", "propertyNames"),
+    7: ("if", "then", "else"),
+    2019: (
+        "dependentRequired", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "minContains", "maxContains",
+        "$recursiveRef",
+    ),
+    2020: ("prefixItems", "$dynamicRef"),
+}  # fmt: skip
+"""Keywords that say something of values, by the draft that they came with."""
+_LAST = {"$recursiveRef": 2019, "dependencies": 7}
+"""The last draft of those that a later one has no more."""
+
 _TEXTS = {"enum", "const", "required", "dependentRequired"}
-_NAMES = {"properties", "dependentSchemas", "dependencies"}
+_COMPARED = {"properties", "dependentSchemas", "dependencies"}
 """Keywords whose values, and those whose members' names, texts are compared with."""
 
 
@@ -135,7 +154,7 @@ def check_keywords(schema: dict[str, Any], draft: int, pointer: str) -> None:
     for keyword, value in schema.items():
         if keyword in _TEXTS:
             _check_text(value, f"{pointer}/{keyword}")
-        elif keyword in _NAMES and isinstance(value, dict):
+        elif keyword in _COMPARED and isinstance(value, dict):
             _check_text({name: None if _is_schema(part) else part for name, part in value.items()}, f"{pointer}/{keyword}")
         since, kind = _KINDS.get(keyword, (9_999, _FLAG))
         if draft < since:
@@ -148,3 +167,28 @@ def check_keywords(schema: dict[str, Any], draft: int, pointer: str) -> None:
                 name = escaped(name)
                 what = f"a schema must be an object or a boolean, not {type(part).__name__}"
                 raise SchemaError(what, pointer=f"{pointer}/{keyword}/{name}")
+
+
+def of_draft(schema: Any, draft: int) -> Any:
+    """A schema without the keywords that a draft does not have; parts that have none of them, and data, are shared."""
+    alien = {keyword for keyword, last in _LAST.items() if last < draft}
+    alien.update(*(keywords for since, keywords in _LATER.items() if since > draft))
+    made: dict[tuple[int, bool], Any] = {}
+
+    def kept(part: Any, names: bool) -> Any:
+        if not isinstance(part, (dict, list)):
+            return part
+        if (id(part), names) not in made:
+            if isinstance(part, list):
+                out: Any = [kept(x, names) for x in part]
+                same = all(map(operator.is_, out, part))
+            else:
+                out = {
+                    key: x if not names and key in DATA else kept(x, not names and key in NAMES and isinstance(x, dict))
+                    for key, x in part.items() if names or key not in alien
+                }  # fmt: skip
+                same = len(out) == len(part) and all(map(operator.is_, out.values(), part.values()))
+            made[id(part), names] = part if same else out
+        return made[id(part), names]
+
+    return kept(schema, False)
