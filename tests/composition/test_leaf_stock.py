@@ -57,7 +57,7 @@ def test_leaves_from_the_disk_are_those_that_are_walked(stock, monkeypatch):
     assert same(compiled(tokenizer), walked)
 
 
-@pytest.mark.parametrize("damage", ["cut", "bit", "other", "empty", "link"])
+@pytest.mark.parametrize("damage", ["cut", "bit", "count", "other", "empty", "link"])
 def test_a_file_that_cannot_be_used_is_walked_anew(stock, damage):
     tokenizer = fsa_compile.load_tokenizer(models.small_tokenizer_path())
     walked = compiled(tokenizer)
@@ -67,6 +67,8 @@ def test_a_file_that_cannot_be_used_is_walked_anew(stock, damage):
         largest.write_bytes(data[: len(data) // 2])
     elif damage == "bit":
         largest.write_bytes(data[:-9] + bytes([data[-9] ^ 4]) + data[-8:])
+    elif damage == "count":  # of the arrays
+        largest.write_bytes(data[:16] + bytes([data[16] - 1]) + data[17:])
     elif damage == "other":
         largest.write_bytes(files[0].read_bytes())
     elif damage == "empty":

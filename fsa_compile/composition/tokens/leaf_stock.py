@@ -38,6 +38,8 @@ _STALE_SECONDS = 86_400.0
 beginning. So what a long run needs once does not drive out the common ones, and does not keep new ones out."""
 _UNUSED_SECONDS = 30 * 86_400.0
 """After so long without a new leaf, the folder of another state of the package's files is deleted."""
+_ROW = 1 << 10
+"""Words of which one sum is made."""
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Parts) if field.name != "rows")
 
 
@@ -89,7 +91,7 @@ def _read(path: Path, key: bytes) -> tuple[Any, ...] | None:
         if time.time() - state.st_mtime > _STALE_SECONDS / 8:
             with contextlib.suppress(OSError):  # somebody else's folder
                 os.utime(path)
-        if _check(data, 32, key) != data[:16]:
+        if _check(data, 16, key) != data[:16]:
             return None
         count = int.from_bytes(data[16:24], "little")
         head = np.frombuffer(data, np.int64, 4 * count + 2, 32)
@@ -116,8 +118,6 @@ def _check(data: bytes, begin: int, key: bytes) -> bytes:
     return hashlib.blake2b((sums @ rows).tobytes() + len(words).to_bytes(8, "little"), digest_size=16, key=key).digest()
 
 
-_ROW = 1 << 10
-"""Words of which one sum is made."""
 _KINDS = tuple(np.dtype(name) for name in ("int64", "uint64", "int32", "uint32", "int16", "int8"))
 _SMALL = _KINDS[-2:]
 """What int32 is stored as where it fits."""
@@ -148,7 +148,7 @@ def _store(found: Any, path: Path, key: bytes) -> None:
             _delete_unused(path.parent)
         if not _made_room(path.parent, len(text)):
             return
-        part.write_bytes(_check(text, 16, key) + text)
+        part.write_bytes(_check(text, 0, key) + text)
         os.utime(part, (unread := time.time() - _STALE_SECONDS, unread))
         os.replace(part, path)
     except OSError:
