@@ -130,7 +130,7 @@ def _texts_without(texts: tuple[str, ...]) -> TextDfa:
 
 
 def _joined(schemas: Mapping[str, Any], limits: CompileLimits) -> dict[str, Any]:
-    """One document of all schemas, in which each is a resource of its own."""
+    """One document of all schemas."""
     root: dict[str, Any] = {"$defs": {}}
     for number, schema in enumerate(schemas.values()):
         schema = read_schema(schema, limits)
@@ -140,8 +140,7 @@ def _joined(schemas: Mapping[str, Any], limits: CompileLimits) -> dict[str, Any]
         if draft is not None and root.setdefault("$schema", draft) != draft:
             fix = "Leave $schema out, or say SchemaOptions(draft=...)."
             raise SchemaError("the tools' schemas are of different drafts", pointer=f"#/$defs/{number}/$schema", fix=fix)
-        own = {} if "$id" in schema or "id" in schema else {"$id": f"urn:constrax:arguments:{number}"}
-        root["$defs"][str(number)] = {**schema, **own}
+        root["$defs"][str(number)] = schema
     return root
 
 
@@ -205,7 +204,7 @@ class _Build:
         self._symbol = controls.symbol(((1, self._end),))
         try:
             self._entries = []
-            for schema in document.root["$defs"].values():
+            for schema in document.roots:
                 value = keywords.value(schema)
                 value = value._replace(formulas=tuple(f if k == OBJECT else 0 for k, f in enumerate(value.formulas)))
                 self._entries.append(frames.arguments(value) if isinstance(frames, CallFrames) else frames.entry(value))

@@ -118,7 +118,7 @@ class Document:
 
     Attributes:
       root: the whole schema, without keywords that a declared draft does not have: there they are annotations.
-      roots: the schemas whose values are written: the whole one, or several in it.
+      roots: the schemas whose values are written: the whole one, or those in its `$defs`, each a document of its own.
       draft: 3, 4, 6, 7, 2019 or 2020.
       declared: whether the draft was given, by the schema or by the caller.
 
@@ -126,7 +126,7 @@ class Document:
       UnsupportedSchemaError: dynamic references lead to too many parts.
     """
 
-    def __init__(self, root: Any, draft: Draft) -> None:
+    def __init__(self, root: Any, draft: Draft, *, of_defs: bool = False) -> None:
         named = str(root.get("$schema", "")) if isinstance(root, dict) else ""
         found = next((number for name, number in _DRAFTS.items() if name in named), None)
         self.declared = draft != "auto" or found is not None
@@ -135,11 +135,11 @@ class Document:
             root = of_draft(root, self.draft)
         self._scope: dict[int, _Scope] = {}
         self._targets: dict[int, list[Any] | SchemaError] = {}
-        if not self._visit(root):
-            self._visit(root := _unshared(root))
+        if not self._visit(root, of_defs):
+            self._visit(root := _unshared(root), of_defs)
         self._is_one_resource = not self._refers_dynamically and all(part is root for part in self._resources.values())
         self.root = self._copied_by_scope(root) if self._refers_dynamically else root
-        self.roots = [self.root]
+        self.roots = list(self.root["$defs"].values()) if of_defs else [self.root]
 
     def pointer(self, schema: Any) -> str:
         """Where a part of the document stands, "#" when it was made from others."""
@@ -161,7 +161,7 @@ class Document:
         is_part = id(schema) in self._place or schema is self.root
         return (self.base(schema), self._scope.get(id(schema))) if is_part else id(schema)
 
-    def _visit(self, root: Any) -> bool:
+    def _visit(self, root: Any, of_defs: bool) -> bool:
         """Notes the base URI of every part, the part that it stands in, and every name that a reference may use. What stands
         below unknown keywords comes last: it may be no schema, and a schema that has the same name is meant.
 
@@ -169,22 +169,27 @@ class Document:
           False if one Python object stands below several base URIs: references in it would mean those of one of them.
         """
         self._resources: dict[str, Any] = {"": root}
+        self._ambiguous = set[str]()
         self._anchors: dict[tuple[str, str], Any] = {}
         self._dynamic_anchors: dict[tuple[str, str], Any] = {}
         self._base: dict[int, str] = {}
         self._place: dict[int, tuple[Any, str]] = {}
         self._refers_dynamically = False
         todo, unknown = [(root, "", False)], list[tuple[Any, str, bool]]()
-        seen, is_one_each = {id(root): ""}, True
+        seen, is_one_each, is_known = {id(root): ""}, True, True
         while todo or unknown:
+            is_known &= bool(todo)
             part, base, names = (todo or unknown).pop()
             if isinstance(part, dict):
                 if not names:
-                    base = self._named(part, base)
+                    base = self._named(part, base, is_known)
                 if base:
                     self._base[id(part)] = base
             for key, value in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
                 below = isinstance(value, (dict, list)) and (names or key not in DATA)
+                if of_defs and part is root["$defs"]:
+                    base = f"urn:constrax:defs:{key}"
+                    self._resources[base] = value
                 is_one_each &= not below or seen.get(id(value), base) == base
                 if below and id(value) not in seen:
                     seen[id(value)] = base
@@ -193,8 +198,8 @@ class Document:
                     (todo if known else unknown).append((value, base, not names and key in NAMES and isinstance(value, dict)))
         return is_one_each
 
-    def _named(self, part: dict[str, Any], base: str) -> str:
-        """Registers the names of one part; its base URI."""
+    def _named(self, part: dict[str, Any], base: str, is_known: bool) -> str:
+        """Registers the names of one part; its base URI. `is_known`: it stands below no unknown keyword."""
         identifier = part.get("id" if self.draft <= 4 else "$id")
         if isinstance(identifier, str) and not (self.draft <= 7 and "$ref" in part):
             try:
@@ -206,7 +211,8 @@ class Document:
                 raise SchemaError(what, pointer=f"{self.pointer(part)}/{keyword}") from None
             if resource or not fragment:
                 base = joined
-                self._resources.setdefault(base, part)
+                if self._resources.setdefault(base, part) != part and is_known:
+                    self._ambiguous.add(base)
             if fragment:
                 self._anchors.setdefault((base, fragment), part)
         for keyword, anchors in (("$anchor", self._anchors), ("$dynamicAnchor", self._dynamic_anchors)):
@@ -247,8 +253,10 @@ class Document:
                 f"{keyword} {reference!r:.80} refers to another document", pointer=self.pointer(source),
                 fix="Put that document into $defs and give it its $id, or refer to it there.",
             )  # fmt: skip
-        fragment = unquote(fragment)
-        outermost = dict(scope)
+        outermost, fragment = dict(scope), unquote(fragment)
+        if base in self._ambiguous or not self._ambiguous.isdisjoint(outermost.values()):
+            what = f"{keyword} {reference!r:.80} is ambiguous: several schemas have one $id"
+            raise SchemaError(what, pointer=self.pointer(source), fix="Give each of them an $id of its own, or none.")
         if not fragment:
             if keyword != "$recursiveRef" or not _recurs(found):
                 return found
@@ -404,10 +412,7 @@ def document_of(schema: Any, options: SchemaOptions, *, of_defs: bool = False) -
             schema = schema | {"$defs": {name: apart.copied(part, "value") for name, part in schema["$defs"].items()}}
         else:
             schema = apart.copied(schema, "value")
-    document = Document(schema, options.draft)
-    if of_defs:
-        document.roots = list(document.root["$defs"].values())
-    return document
+    return Document(schema, options.draft, of_defs=of_defs)
 
 
 class _Apart:

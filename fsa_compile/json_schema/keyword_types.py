@@ -1,4 +1,4 @@
-"""What the value of each keyword must be, and which drafts have it: a schema is checked before it is read, errors name the place."""
+"""What the value of each keyword must be, and which draft has it: schemas are checked before they are read."""
 
 from __future__ import annotations
 

@@ -47,9 +47,9 @@ def machine_of(syntax, schema=SCHEMA, special=False, **how):
     )  # fmt: skip
 
 
-def accepts(arguments, text, special=False):
+def accepts(arguments, text, special=False, tool=0):
     machine = arguments.machine
-    start = Configuration(arguments.starts[0], 0, tuple((s, 0) for s in machine.stack), 0, (0,) * len(machine.stack))
+    start = Configuration(arguments.starts[tool], 0, tuple((s, 0) for s in machine.stack), 0, (0,) * len(machine.stack))
     symbols = []
     for place, part in enumerate(text.split(MARK) if special else [text]):
         symbols += [256] if place else []
@@ -206,3 +206,32 @@ def test_marks_end_where_they_should(mark):
     assert accepts(arguments, text)
     assert json.loads(json_of(syntax, text, mark)) == {"aa": ["[{:a"], "a": "}"}
     assert ArgumentsEnd(syntax, mark).feed(f"{text} and more") == len(text)
+
+
+DRAFTS = [None, "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("name", [{}, {"id": "x"}, {"$id": "https://x.org/x"}])
+def test_each_tool_is_a_document_of_its_own(draft, name):
+    """Also where its draft has no `$id`, or none beside `$ref`; the names of the definitions are those of tools."""
+    said = {"$schema": draft} if draft else {}
+    schemas = {}
+    for number, kind in enumerate(("null", "string")):
+        arguments = {"type": "object", "properties": {"a": {"$ref": "#/$defs/0"}}}
+        named = {key: f"{value}{number}" for key, value in name.items()}
+        schemas[f"#/tools/{2 * number}"] = {**arguments, **named, **said, "$defs": {"0": {"type": kind}}}
+        schemas[f"#/tools/{2 * number + 1}"] = {"$ref": "#/$defs/1", **said, "$defs": {"0": {"type": kind}, "1": arguments}}
+    made = arguments_machine(
+        schemas, CallSyntax("json"), marks={}, options=SchemaOptions(), limits=LIMITS, deadline=Deadline(LIMITS)
+    )
+    for tool in range(4):
+        assert [accepts(made, text, tool=tool) for text in ('{"a": null}', '{"a": "x"}')] == [tool < 2, tool >= 2]
+
+
+def test_references_in_tools_of_one_name_are_refused():
+    one, other = ({"$id": "x", "$ref": "#/$defs/a", "$defs": {"a": {"properties": {"a": {"type": x}}}}} for x in ("null", "string"))
+    given = {"marks": {}, "options": SchemaOptions(), "limits": LIMITS, "deadline": Deadline(LIMITS)}
+    arguments_machine({"#/tools/0": one, "#/tools/1": one}, CallSyntax("json"), **given)
+    with pytest.raises(SchemaError, match=r"several schemas have one \$id\n  at #/tools/"):
+        arguments_machine({"#/tools/0": one, "#/tools/1": other}, CallSyntax("json"), **given)
