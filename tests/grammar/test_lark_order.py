@@ -20,10 +20,10 @@ BYTES = Vocabulary.from_tokens([b"", *(bytes([b]) for b in range(256))], stop_id
 
 
 class Random:
-    """A grammar of two to four terminals over three letters, words or signs."""
+    """A grammar of two to four terminals over three letters, words or signs, in one byte or two."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.rng, self.letters = rng, rng.choice(["abc", "<=>"])
+        self.rng, self.letters = rng, rng.choice(["abc", "<=>", "aéè"])
 
     def grammar(self) -> str:
         rng = self.rng
@@ -106,6 +106,7 @@ READ = {
     ("start: A (B | C)\nA: /[a-z]+/\nB: /[0-9]+/\nC: /[0-9]+[.][0-9]+/", "x1.5"): (True, True),
     ('start: A | B\nA.2: "a"\nB: /[ab]+/', "ab"): (True, False),
     ('start: "if" X | X\nX: /[a-z]+/', "iffy"): (True, True),
+    ('start: X | "aéé"\nX.1: /aé(?!é)/', "aéé"): (True, True),
 }
 
 

@@ -17,7 +17,7 @@ from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.errors import UnsupportedGrammarError
 from fsa_compile.grammar.grammar_tree import Grammar
-from fsa_compile.grammar.lexing.terminal_automata import Automaton, share_text
+from fsa_compile.grammar.lexing.terminal_automata import Automaton, behind, share_text
 from fsa_compile.grammar.lexing.terminals import Terminal
 from fsa_compile.limits import Deadline
 
@@ -71,12 +71,12 @@ def set_precedence(
         hosted = t.within | union(1 << j for j in others[i] if terminals[j].within >> i & 1)
         tied = [j for j in others[i] if places[j][:4] == places[i][:4] and not hosted >> j & 1]
         for j in (j for j in tied if terminals[j].start != t.start):  # ends of lines before blocks are one terminal to Lark
-            if share_text(original[i], original[j]) or share_text(original[i], original[j], goes_on=True):
+            if share_text(original[i], original[j]) or any(True for _ in behind(original[i], original[j])):
                 what = f"which of {t.name} and {terminals[j].name} Lark tries first depends on names that it makes up"
                 fix = "Define both as terminals with names."
                 raise UnsupportedGrammarError(what, text=grammar.text, start=t.start, end=t.end, fix=fix)
         after = [j for j in others[i] if places[i] < places[j] and not terminals[j].within >> i & 1]
-        t.precedes = union(1 << j for j in after if share_text(original[i], original[j], goes_on=True))
+        t.precedes = union(1 << j for j in after if any(True for _ in behind(original[i], original[j])))
 
 
 def rank_in_lark(terminals: list[Terminal], ignore: list[int]) -> Callable[[int], tuple[Any, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -274,16 +274,24 @@ def trimmed(automaton: Automaton) -> tuple[Automaton, dict[int, int]]:
     return Automaton(left, [automaton.final[q] for q in number]), number
 
 
-def share_text(a: Automaton, b: Automaton, *, goes_on: bool = False) -> bool:
-    """Whether two automata have a text in common; with `goes_on`, if one of the first begins a longer one of the second."""
+def share_text(a: Automaton, b: Automaton) -> bool:
+    """Whether two automata have a text in common."""
+    return any(a.final[p] and b.final[q] for p, q in _together(a, b))
+
+
+def behind(a: Automaton, b: Automaton) -> Iterator[int]:
+    """The states of an automaton behind texts of another one, the first, that begin longer ones of it."""
+    return (q for p, q in _together(a, b) if a.final[p] and b.arcs[q])
+
+
+def _together(a: Automaton, b: Automaton) -> Iterator[tuple[int, int]]:
+    """The states that two automata are in behind a text."""
     seen, todo = {(0, 0)}, [(0, 0)]
     while todo:
         p, q = todo.pop()
-        if a.final[p] and (b.arcs[q] if goes_on else b.final[q]):
-            return True
+        yield p, q
         for x, p2 in a.arcs[p]:
             for y, q2 in b.arcs[q]:
                 if x & y and (p2, q2) not in seen:
                     seen.add((p2, q2))
                     todo.append((p2, q2))
-    return False

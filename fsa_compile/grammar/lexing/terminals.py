@@ -42,6 +42,7 @@ from fsa_compile.grammar.lexing.terminal_automata import (  # fmt: skip
     Key,
     automaton_of,
     before_of,
+    behind,
     byte_dfa_of,
     ends_of,
     parts_of,
@@ -272,18 +273,21 @@ class Lexicon:
 
     def _forbid(self) -> None:
         """Finds what terminals, or alternatives, with a condition at their end may not be followed by."""
-        known: dict[CodePointSet, int | None] = {NONE: 0}
+        known: dict[tuple[CodePointSet, frozenset[tuple[int, int]]], int | None] = {}
         automata = self._bytes = [t.automaton.arcs for t in self.terminals]
         values = [self._values.get(token, (0, False)) for token in self.specials]
         for t in self.terminals:
             found = ends_of(t.key, self._limits, self._deadline)
+            texts = [without_empty(to_byte_dfa(end.texts, self._limits))[0] for end in found]
             first: list[int | None] = []
-            for end in found:
-                if end.forbidden is not None and end.forbidden not in known:
-                    known[end.forbidden] = forbidden_bytes(end.forbidden, automata)
-                first.append(None if end.forbidden is None else known[end.forbidden])
+            for end, automaton in zip(found, texts):
+                key = end.forbidden or NONE, self._going_on(t, automaton)
+                if key not in known:
+                    inside = [[automata[u][q], *automata[u][1:]] for u, q in key[1]]
+                    known[key] = forbidden_bytes(key[0], [*automata, *inside])
+                first.append(None if end.forbidden is None else known[key])
             further = iter(self._looks(t.key, [end for end, symbols in zip(found, first) if symbols is None]))
-            for end, symbols in zip(found, first):
+            for end, automaton, symbols in zip(found, texts, first):
                 look = next(further) if symbols is None else None
                 if symbols is None or end.forbidden is None:
                     assert look is not None
@@ -293,8 +297,13 @@ class Lexicon:
                     more = [k for k, (begin, _) in enumerate(values) if begin & symbols or (demands and not begin)]
                     more += [len(self.specials)] * demands
                     guard = symbols | sum(1 << 256 + k for k in more)
-                automaton, _ = without_empty(to_byte_dfa(end.texts, self._limits))
                 t.ends.append(End(automaton, guard, look))
+
+    def _going_on(self, t: Terminal, texts: Automaton) -> frozenset[tuple[int, int]]:
+        """(terminal, state) of others in which these go on behind some texts of a terminal; where the longest match is taken, no
+        condition at the end of that has a say in it."""
+        others = enumerate(self.terminals) if self._grammar.mode == "lark" else ()
+        return frozenset((u, q) for u, other in others if other is not t for q in behind(texts, other.automaton))
 
     def _looks(self, key: Key, ends: list[MatchEnd]) -> list[Look]:
         """That the conditions at ends of one terminal hold."""
