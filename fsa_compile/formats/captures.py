@@ -268,7 +268,7 @@ class _Reading:
         return [min(ends, key=lambda found: (-found[1], self.rank[found[0]]))]
 
     def _first_in_lark(self, ends: list[tuple[int, int]]) -> tuple[int, int]:
-        """What Lark's lexer takes: the first terminal in its order that matches, or a string that it is."""
+        """What Lark's lexer takes: the first in its order that matches, or, unless it is ignored, a string that it is."""
         terminals = self.lexicon.terminals
 
         def hosts(t: int, end: int) -> set[int]:
@@ -278,7 +278,8 @@ class _Reading:
 
         first = min((t for t, end in ends if not hosts(t, end)), key=lambda t: place_in_lark(terminals[t], t))
         end = max(end for t, end in ends if t == first)
-        return next(((t, end) for t, other in ends if other == end and first in hosts(t, end)), (first, end))
+        within = [t for t, other in ends if other == end and first in hosts(t, end) and first not in self.network.ignore]
+        return (within or [first])[0], end
 
     def _ends(self, terminal: Terminal, at: int) -> Iterator[int]:
         """Where a terminal's matches at a place end."""

@@ -144,8 +144,10 @@ def test_alternatives_in_brackets_are_joined_as_they_are():
     assert [machine.accepts(text) for text in (b"xa||c", b"xb||c", b"xa||", b"xac")] == [True, True, False, False]
 
 
-def test_captures_are_where_lark_cuts():
-    grammar = 'start: (a | b | c)*\na[capture]: A\nb[capture]: "bc"\nc[capture]: C\nA: /a+b?/\nC.-1: /[abc]+/'
+@pytest.mark.parametrize("more", ["C.-1: /[abc]+/", "C: /b/\n%ignore /b?c+/"])
+def test_captures_are_where_lark_cuts(more):
+    """Also where a string is always ignored, since a pattern that is ignored matches it."""
+    grammar = f'start: (a | b | c)*\na[capture]: A\nb[capture]: "bc"\nc[capture]: C\nA: /a+b?/\n{more}'
     parser = lark.Lark(grammar.replace("[capture]", ""), parser="lalr", keep_all_tokens=True)
     made = 0
     for text in map("".join, itertools.product("abc", repeat=4)):
