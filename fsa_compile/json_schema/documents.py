@@ -23,7 +23,7 @@ REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 """Of these, the target of the last two is a matter of the resources through which a value's schema was reached."""
 _MOST_COPIES = 50_000
 _RECURSIVE, _BROKEN = "recursive", "broken"
-_Scope = tuple[tuple[str, str], ...]
+_Scope = dict[str, str]
 """Of every name of dynamic anchors met the base URI of the outermost resource that has it."""
 
 
@@ -133,7 +133,11 @@ class Document:
         self.draft = _NUMBER[draft] if draft != "auto" else found or 2020
         if self.declared:
             root = of_draft(root, self.draft)
-        self._scope: dict[int, _Scope] = {}
+        self._scopes: list[_Scope] = [{}]
+        self._scope_number: dict[tuple[tuple[str, str], ...], int] = {(): 0}
+        self._after_entering: dict[tuple[str, int], int] = {}
+        self._scope: dict[int, int] = {}
+        self._size = 0.0
         self._targets: dict[int, list[Any] | SchemaError] = {}
         if not self._visit(root, of_defs):
             self._visit(root := _unshared(root), of_defs)
@@ -232,7 +236,7 @@ class Document:
         if isinstance(found, SchemaError):
             raise found
         if found is None:
-            return [self._resolved(schema, "$ref", ())] if isinstance(schema.get("$ref"), str) else []
+            return [self._resolved(schema, "$ref", {})] if isinstance(schema.get("$ref"), str) else []
         return found
 
     def _resolved(self, source: dict[str, Any], keyword: str, scope: _Scope) -> Any:
@@ -253,23 +257,23 @@ class Document:
                 f"{keyword} {reference!r:.80} refers to another document", pointer=self.pointer(source),
                 fix="Put that document into $defs and give it its $id, or refer to it there.",
             )  # fmt: skip
-        outermost, fragment = dict(scope), unquote(fragment)
-        if base in self._ambiguous or not self._ambiguous.isdisjoint(outermost.values()):
+        fragment = unquote(fragment)
+        if self._ambiguous and (base in self._ambiguous or not self._ambiguous.isdisjoint(scope.values())):
             what = f"{keyword} {reference!r:.80} is ambiguous: several schemas have one $id"
             raise SchemaError(what, pointer=self.pointer(source), fix="Give each of them an $id of its own, or none.")
         if not fragment:
             if keyword != "$recursiveRef" or not _recurs(found):
                 return found
-            if _BROKEN in outermost:
+            if _BROKEN in scope:
                 what = "$recursiveRef reached through a schema without $recursiveAnchor is not supported"
                 raise UnsupportedSchemaError(what, pointer=f"{self.pointer(source)}/$recursiveRef", fix="Use $ref.")
-            return self._resources[outermost[_RECURSIVE]]
+            return self._resources[scope[_RECURSIVE]]
         if not fragment.startswith("/"):
             found = self._dynamic_anchors.get((base, fragment))
             if found is None:
                 found = self._anchors.get((base, fragment))
             elif keyword == "$dynamicRef":
-                found = self._dynamic_anchors[outermost.get(f"#{fragment}", base), fragment]
+                found = self._dynamic_anchors[scope.get(f"#{fragment}", base), fragment]
             if found is None:
                 raise SchemaError(f"{keyword} {reference!r:.80} refers to nothing", pointer=self.pointer(source))
             return found
@@ -289,25 +293,23 @@ class Document:
     def _copied_by_scope(self, root: Any) -> Any:
         """A copy of the document in which every dynamic reference has one target: of every part one copy for each set of
         outermost resources with which it is reached."""
-        made: dict[tuple[int, _Scope, bool], Any] = {}
-        todo = list[tuple[Any, _Scope, bool, Any]]()
+        made: dict[tuple[int, int, bool], Any] = {}
+        todo = list[tuple[Any, int, bool, Any]]()
 
-        def copied(part: Any, scope: _Scope, names: bool = False) -> Any:
+        def copied(part: Any, scope: int, names: bool = False) -> Any:
             if not isinstance(part, (dict, list)):
                 return part
             if isinstance(part, dict):
                 scope = self._entered(self.base(part), scope)
             key = id(part), scope, names
             if key not in made:
-                if len(made) == _MOST_COPIES:
-                    what = f"the dynamic references of the schema lead to more than {_MOST_COPIES:,} parts"
-                    raise UnsupportedSchemaError(what, pointer="#", fix="Use $ref where the target is known.")
+                self._grow(1)
                 made[key] = {} if isinstance(part, dict) else []
                 self._note(made[key], part, scope)
                 todo.append((part, scope, names, made[key]))
             return made[key]
 
-        top = copied(root, ())
+        top = copied(root, 0)
         while todo:
             part, scope, names, copy = todo.pop()
             if isinstance(part, list):
@@ -319,28 +321,44 @@ class Document:
             referring = [] if names else [keyword for keyword in REFERENCES if isinstance(part.get(keyword), str)]
             if referring:
                 try:
-                    self._targets[id(copy)] = [copied(self._resolved(part, keyword, scope), scope) for keyword in referring]
+                    self._targets[id(copy)] = [
+                        copied(self._resolved(part, keyword, self._scopes[scope]), scope) for keyword in referring
+                    ]
                 except SchemaError as error:  # for who compiles this part
                     self._targets[id(copy)] = error
         return top
 
-    def _note(self, copy: Any, part: Any, scope: _Scope) -> None:
+    def _grow(self, size: float) -> None:
+        """Counts parts that are copied; twenty names that are kept of a set of resources are as large as one."""
+        self._size += size
+        if self._size > _MOST_COPIES:
+            what = f"the dynamic references of the schema lead to more than {_MOST_COPIES:,} parts"
+            raise UnsupportedSchemaError(what, pointer="#", fix="Use $ref where the target is known.")
+
+    def _note(self, copy: Any, part: Any, scope: int) -> None:
         self._scope[id(copy)] = scope
         if id(part) in self._base:
             self._base[id(copy)] = self._base[id(part)]
         if id(part) in self._place:
             self._place[id(copy)] = self._place[id(part)]
 
-    def _entered(self, base: str, scope: _Scope) -> _Scope:
-        """The outermost resources once that of a base URI is entered, too."""
-        known = dict(scope)
-        for name in self._names_of_anchors.get(base, ()):
-            known.setdefault(f"#{name}", base)
-        if _recurs(self._resources.get(base)):
-            known.setdefault(_RECURSIVE, base)
-        elif _RECURSIVE in known:
-            known[_BROKEN] = ""
-        return tuple(sorted(known.items()))
+    def _entered(self, base: str, scope: int) -> int:
+        """The number of the outermost resources once that of a base URI is entered, too."""
+        found = self._after_entering.get((base, scope))
+        if found is None:
+            known = dict(self._scopes[scope])
+            for name in self._names_of_anchors.get(base, ()):
+                known.setdefault(f"#{name}", base)
+            if _recurs(self._resources.get(base)):
+                known.setdefault(_RECURSIVE, base)
+            elif _RECURSIVE in known:
+                known[_BROKEN] = ""
+            found = self._scope_number.setdefault(tuple(sorted(known.items())), len(self._scopes))
+            if found == len(self._scopes):
+                self._grow(len(known) / 20)
+                self._scopes.append(known)
+            self._after_entering[base, scope] = found
+        return found
 
     @functools.cached_property
     def _names_of_anchors(self) -> dict[str, list[str]]:

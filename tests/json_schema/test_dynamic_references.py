@@ -148,16 +148,18 @@ def test_a_relative_reference_behind_a_dynamic_one_is_read_where_it_stands():
     assert [machine.accepts(x) for x in (b"[null]", b'["x"]', b"[]")] == [False, True, True]
 
 
-def test_too_many_sets_of_resources_are_refused():
-    """Each of the names may have been met in the first resource, or only in the second."""
-    names = [f"n{i}" for i in range(24)]
+@pytest.mark.parametrize(("levels", "more"), [(24, 0), (10, 1_000)])
+def test_too_many_sets_of_resources_are_refused(levels, more):
+    """Each of the names may have been met in the first resource, or only in the second; the root has more in all sets."""
+    names = [f"n{i}" for i in range(levels)]
     resources = {}
     for i, name in enumerate(names):
         for which in "ab":
-            go_on = {"properties": {w: {"$ref": f"https://x.org/{names[i + 1]}{w}"} for w in "ab"}} if i < 23 else {"$dynamicRef": "#n0"}
+            go_on = {"properties": {w: {"$ref": f"https://x.org/{names[i + 1]}{w}"} for w in "ab"}} if i + 1 < levels else {"$dynamicRef": "#n0"}
             resources[f"{name}{which}"] = {
                 "$id": f"https://x.org/{name}{which}", **go_on, "$defs": {"n": {"$dynamicAnchor": name, "type": "null"}},
             }  # fmt: skip
+    resources |= {f"m{i}": {"$dynamicAnchor": f"m{i}"} for i in range(more)}
     with pytest.raises(UnsupportedSchemaError, match=r"dynamic references .* more than 50,000 parts"):
         schema_machine({"$ref": "https://x.org/n0a", "$defs": resources})
 
