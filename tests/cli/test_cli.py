@@ -211,6 +211,15 @@ def grammar_file(tmp_path_factory) -> Path:
     return path
 
 
+def test_a_grammar_of_two_files(capsys, tmp_path):
+    (tmp_path / "two.lark").write_text('start: answer "!"\n%import .one.answer\n', encoding="utf-8")
+    (tmp_path / "one.lark").write_text('answer: YES | "no"\nYES: "yes"\n', encoding="utf-8")
+    path = tmp_path / "two.npz"
+    given = ("--tokenizer", TOKENIZER)
+    assert run(capsys, "compile", "--grammar", tmp_path / "two.lark", *given, "-o", path)[0] == 0
+    assert [run(capsys, "check", path, *given, text)[0] for text in ("yes!", "no!", "yes")] == [0, 0, 1]
+
+
 def test_compile_a_grammar_and_look_at_it(capsys, tmp_path, grammar_file):
     path = tmp_path / "sum.npz"
     status, out, err = run(capsys, "compile", "--grammar", grammar_file, "--tokenizer", TOKENIZER, "-o", path)

@@ -62,7 +62,7 @@ def read_grammar(path: str | Path, *, import_paths: Iterable[str | Path] = ()) -
                     raise ConstraintError(f"{path} imports more than {_MOST_MODULES} modules")
                 todo.append((full, found, _read(found)))
                 parts.append(f"%module {full}\n{todo[-1][2]}")
-    return "\n".join(part.removesuffix("\n") for part in parts) + "\n"
+    return "\n".join(part.removesuffix("\n") for part in parts) + "\n" if len(parts) > 1 else text
 
 
 def _read(path: Path) -> str:
