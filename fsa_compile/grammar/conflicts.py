@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
 
 from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.arrays.graphs import reach
@@ -13,11 +15,14 @@ from fsa_compile.errors import GrammarConflictError
 from fsa_compile.grammar.frame_actions import Entry, FrameTables, Push, lists_with_return
 from fsa_compile.grammar.frame_subsets import FrameBuilder
 from fsa_compile.grammar.grammar_checks import line_of
-from fsa_compile.grammar.grammar_tree import Grammar
+from fsa_compile.grammar.grammar_tree import Grammar, Reference
 from fsa_compile.grammar.rule_automata import UncountableError
 
 _MAX_SEARCHED = 30_000
 """Configurations to look through for an example whose stack makes the conflict real."""
+_ReadAfter: TypeAlias = Callable[[frozenset[int], frozenset[int]], int]
+_GREEDY = re.compile(r"[.]([*+])(?![?+])([\"'`|/#%;,])")
+"""A loop over all characters of a line, and the sign behind it."""
 _SHOWN_FIRST = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 " + bytes(range(33, 127))
 
 
@@ -99,6 +104,39 @@ def _crowded(tables: FrameTables) -> dict[int, int]:
     }
 
 
+def lasting(found: Conflict) -> Conflict | None:
+    """The conflict, if a lexer that goes back meets it, too: it only reads more, in frames that call and return as before.
+
+    Args:
+      found: by a builder that does not go back.
+    """
+    tables, builder = found.tables, found.builder
+    frames = len(builder.network.frames)
+
+    def stays(c: int, target: int, push: Push) -> bool:
+        """Whether an entry is no call of terminals alone, nor a return from one: going back, some of these are not called."""
+        callees = tables.symbol_callees[push[0][0]] if push else builder.ended(c) if target == RETURN else frozenset((0,))
+        return any(k < frames for k in callees)
+
+    for c, mask in found.crowded.items():
+        for _, entries in [action for action in tables.actions[c] if action[0] & mask]:
+            if sum(stays(c, target, push) for target, push, _ in entries) > 1:
+                return found
+    lost: dict[int, int] = {}
+    read_after, waiting = _after_returns(builder)
+    for c, callees in builder.reached if found.narrowed else ():
+        for ending in builder.endings(c) if c in builder.early else ():
+            called = frozenset(builder.ends[p] for p in ending.early_places if builder.ends[p] >= frames)
+            behind = [(s, under) for s in waiting.get(callees, ()) for under in builder.below[s]] if called else []
+            levels = [(ending.early_places, callees), *((builder.after_call(called, s), under) for s, under in behind)]
+            for places, under in levels:
+                ended = frozenset(builder.ends[p] for p in places if 0 < builder.ends[p] < frames)
+                first = union(mask for p in places for mask, call in builder.calls[p] if call.callee < frames)
+                if unread := (first | read_after(ended, under)) & ending.early:
+                    lost[c] = lost.get(c, 0) | unread
+    return dataclasses.replace(found, narrowed=lost) if lost else None
+
+
 def narrowing(builder: FrameBuilder) -> dict[int, int]:
     """Controls with sets of symbols, each of which begins a longer match and also a next lexeme that is not read beside it.
 
@@ -115,6 +153,18 @@ def narrowing(builder: FrameBuilder) -> dict[int, int]:
             unread = union(_calls_at(builder, p) if builder.back else builder.readable_at(p) for p in ending.early_places)
             if unread & ending.early:
                 out[c] = out.get(c, 0) | unread & ending.early
+    read_after, _ = _after_returns(builder)
+    for c, callees in builder.reached:
+        for ending in builder.endings(c) if c in builder.early else ():
+            ended = frozenset(builder.ends[p] for p in ending.early_places if builder.ends[p] > 0)
+            after = ending.early and read_after(ended, callees) & ending.early
+            if after:
+                out[c] = out.get(c, 0) | after
+    return out
+
+
+def _after_returns(builder: FrameBuilder) -> tuple[_ReadAfter, dict[frozenset[int], list[int]]]:
+    """What may be read once some callees have ended, of those that were entered; and the stack symbols that wait for these."""
     waiting: dict[frozenset[int], list[int]] = {}
     for symbol in builder.below:
         waiting.setdefault(builder.symbol_callees[symbol], []).append(symbol)
@@ -132,13 +182,7 @@ def narrowing(builder: FrameBuilder) -> dict[int, int]:
             known[ended, callees] = union(builder.readable_at(p) for node in nodes for p in builder.after_call(*node))
         return known[ended, callees]
 
-    for c, callees in builder.reached:
-        for ending in builder.endings(c) if c in builder.early else ():
-            ended = frozenset(builder.ends[p] for p in ending.early_places if builder.ends[p] > 0)
-            after = ending.early and read_after(ended, callees) & ending.early
-            if after:
-                out[c] = out.get(c, 0) | after
-    return out
+    return read_after, waiting
 
 
 def _calls_at(builder: FrameBuilder, p: int) -> int:
@@ -247,15 +291,23 @@ class _Explainer:
             f"after {self._quoted(place)}, {self._symbol_words(kind)} may go on with {longer}, or begin the next lexeme after "
             f"{names}: a later character tells which, and the lexer cannot go back that far here"
         )
-        terminals = self.builder.lexicon.terminals
-        ordered = any(t.key[0] == "ordered" and t.name in longer.split(" or ") for t in terminals)
-        fix = (
-            "Let the alternatives in its lazy loop begin with different characters, as in /<(!.|[^>!])*?>/."
-            if ordered
-            else "Let the shorter lexeme end with a condition that decides, such as (?![.]), make one terminal of both, or let "
-            'the next lexeme stand in the same rule without recursion; or compile with mode="characters".'
+        return self._error(what, place, kind, readings, rule, self._shorter(longer.split(" or ")))
+
+    def _shorter(self, longer: list[str]) -> str:
+        """How lexemes of some terminals may be told to have ended."""
+        terminals = [t for t in self.builder.lexicon.terminals if t.name in longer]
+        if any(t.key[0] == "ordered" for t in terminals):
+            return "Let the alternatives in its lazy loop begin with different characters, as in /<(!.|[^>!])*?>/."
+        for t in terminals:
+            if found := _GREEDY.search(self.grammar.text, t.start, t.end):
+                loop, last = found.groups()
+                instead = rf"[^{last}\n]{loop}{last}"
+                return f"{t.name} goes on to the last {last} of a line: write {instead} for {found[0]}, and it ends at the first."
+        characters = "" if self.grammar.ignore else '; or compile with mode="characters"'
+        return (
+            "Let the shorter lexeme end with a condition that decides, such as (?![.]), make one terminal of both, or let "
+            f"the next lexeme stand in the same rule without recursion{characters}."
         )
-        return self._error(what, place, kind, readings, rule, fix)
 
     def _by_conditions(self, place: _Place, kind: int, names: str) -> GrammarConflictError:
         """The error where conditions tell which lexeme has ended, and with it which of several rules."""
@@ -294,7 +346,20 @@ class _Explainer:
             "Put a bracket or a keyword of its own around one of the two, or let both begin with the same rule; "
             "or compile with stacks=2."
         )
-        return self._error(what, place, kind, pair, rule, fix)
+        return self._error(what, place, kind, pair, rule, self._ignored_twice(kind) or fix)
+
+    def _ignored_twice(self, kind: int) -> str:
+        """What to do where an ignored terminal that begins with a symbol stands in rules as well."""
+        network, terminals = self.builder.network, self.builder.lexicon.terminals
+        named = {node.name for node in self.grammar.ignore if isinstance(node, Reference)}
+        for t in [t for t, terminal in enumerate(terminals) if t in network.ignore or terminal.name in named]:
+            holders = [f for f in network.frames if any(t in arcs for arcs in f.dfa.arcs)]
+            rules = dict.fromkeys(f"{name} (line {self._line(name)})" for f in holders for name in f.homes.get(t, ()))
+            if rules and any(mask >> kind & 1 for mask, _ in terminals[t].automaton.arcs[0]):
+                name, some = terminals[t].name, " and ".join(list(rules)[:2])
+                lark = 'or compile with mode="lark", which ignores it only.'
+                return f"{name} is ignored, and also stands in {some}: choose one of the two, {lark}"
+        return ""
 
     def _error(self, what: str, place: _Place, kind: int, readings: tuple[str, str], rule: str, fix: str) -> GrammarConflictError:
         at = self.grammar.rules[rule]

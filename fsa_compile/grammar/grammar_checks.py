@@ -46,15 +46,15 @@ def check_grammar(grammar: Grammar) -> None:
     unused = [rule for name, rule in grammar.rules.items() if name not in needed and not rule.terminal]
     if unused:
         names = ", ".join(f"{rule.name} (line {line_of(grammar, rule)})" for rule in unused)
-        warnings.warn(f"{grammar.start} does not need these rules: {names}", GrammarWarning, stacklevel=_outside())
+        warnings.warn(f"{grammar.start} does not need these rules: {names}", GrammarWarning, stacklevel=outside())
     for component in _circles(grammar, needed):
         names = " → ".join([*component, component[0]])
         line = line_of(grammar, grammar.rules[component[0]])
         what = f"{names} (line {line}) is a circle: each stands for itself, and a text has infinitely many trees"
-        warnings.warn(f"{what}. The language is not changed by it.", GrammarWarning, stacklevel=_outside())
+        warnings.warn(f"{what}. The language is not changed by it.", GrammarWarning, stacklevel=outside())
 
 
-def _outside() -> int:
+def outside() -> int:
     """The `stacklevel` of a caller's warning that names the line outside this package which called it."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("fsa_compile"):

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from fsa_compile.arrays.garbage import rare_collections
 from fsa_compile.automata.pushdown import ByteMachine
 from fsa_compile.errors import ConstraintError, LimitError, UnsatisfiableError, UnsupportedGrammarError
-from fsa_compile.grammar.conflicts import Conflict, control_name, find_conflict, find_unfinished, narrowing, symbol_name
+from fsa_compile.grammar.conflicts import Conflict, control_name, find_conflict, find_unfinished, lasting, narrowing, symbol_name
 from fsa_compile.grammar.frame_subsets import FrameBuilder
 from fsa_compile.grammar.frame_trim import trim
 from fsa_compile.grammar.grammar_checks import check_grammar
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.indentation import indented
+from fsa_compile.grammar.lexing.lark_order import without_ignored
 from fsa_compile.grammar.lexing.lexeme_temperatures import temperature_of_controls
 from fsa_compile.grammar.lexing.longest_match import settle
 from fsa_compile.grammar.lexing.terminals import Lexicon
@@ -109,6 +110,8 @@ class _Attempts:
         longest = grammar.mode != "characters"
         lexicon = Lexicon(grammar, self.specials, limits, deadline, self.values)
         network = build_network(grammar, lexicon, limits, deadline, written_out, way)
+        if grammar.mode == "lark":
+            network = without_ignored(network, grammar)
         if grammar.indentation:
             network = indented(network, grammar, limits, deadline)
         frames = [(frame.dfa, frame.loop and frame.loop.node) for frame in network.frames]
@@ -138,6 +141,9 @@ class _Attempts:
                 found = Conflict(tables, builder, {}, {}, lost)
             conflict = found and (conflict if conflict and not conflict.narrowed else found)
             if not conflict or not (builder.early or builder.too_far):
+                break
+            if not back and (stays := lasting(conflict)):
+                conflict = stays
                 break
         if conflict:
             return conflict

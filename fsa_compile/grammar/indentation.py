@@ -202,6 +202,11 @@ class _Levels:
         self.exits: dict[tuple[int, At], set[At]] = {}
         self.silent: dict[tuple[int, At], set[At]] = {}
         """Of the exits those that are reached without a text, since a line end is missing: there is no frame for these."""
+        self.users: dict[tuple[int, At], set[tuple[int, At]]] = {}
+        """Frames with the levels at their begin that the exits of a frame matter to."""
+        self.todo: dict[tuple[int, At], None] = {}
+        """Frames of which the exits are to be looked for, perhaps again."""
+        self.reached = functools.lru_cache(maxsize=4)(self._reached)  # copies with other ends are made one after another
         self.number: dict[Copy | int, int] = {}
 
     def _deep(self) -> set[int]:
@@ -248,10 +253,10 @@ class _Levels:
             out.append(self._renumbered(key) if isinstance(key, int) else self._copy(key[0], key[1], {key[2]}))
         return out
 
-    def _moves(self, k: int, q: int, at: At) -> Iterator[tuple[int | Copy | None, int, At]]:
+    def _moves(self, user: tuple[int, At], q: int, at: At) -> Iterator[tuple[int | Copy | None, int, At]]:
         """What may be read from a state of a frame at a level: a symbol, a frame with its levels or nothing; and what follows."""
         level, target, newly = at
-        for symbol, there in self.network.frames[k].dfa.arcs[q].items():
+        for symbol, there in self.network.frames[user[0]].dfa.arcs[q].items():
             if symbol == self.indent:
                 if target == level + 1:
                     yield None, there, (level + 1, level + 1, newly)
@@ -259,10 +264,13 @@ class _Levels:
                 if target < level:
                     yield None, there, (level - 1, target, newly)
             elif symbol < 0 and ~symbol in self.deep:
-                first = (level, target, newly and ~symbol in self.begin_with_newline)
-                for end in sorted(self.exits.setdefault((~symbol, first), set())):
-                    yield (~symbol, first, end), there, end
-                for end in sorted(self.silent.get((~symbol, first), ())):
+                callee = ~symbol, (level, target, newly and ~symbol in self.begin_with_newline)
+                if callee not in self.users:
+                    self.users[callee], self.todo[callee] = set(), None
+                self.users[callee].add(user)
+                for end in sorted(self.exits.get(callee, ())):
+                    yield (*callee, end), there, end
+                for end in sorted(self.silent.get(callee, ())):
                     yield None, there, end
             elif level == target:
                 if symbol != self.newline:
@@ -282,20 +290,22 @@ class _Levels:
         while todo:
             state = todo.pop()
             if state not in out:
-                out[state] = [(label, (there, at)) for label, there, at in self._moves(k, *state)]
+                out[state] = [(label, (there, at)) for label, there, at in self._moves((k, first), *state)]
                 todo += [where for _, where in out[state]]
         return out
 
     def _find_exits(self) -> None:
         """Per frame and level at its begin the levels at its end: the least fixed point."""
-        self.exits[0, (0, 0, False)] = set()
-        size = -1
-        while size != (size := len(self.exits) + sum(map(len, (*self.exits.values(), *self.silent.values())))):
-            for k, first in list(self.exits):
-                self.deadline.check(_DOING)
-                final, reached = self.network.frames[k].dfa.final, self._reached(k, first)
-                self.exits[k, first] |= {at for q, at in reached if final[q]}
-                self.silent[k, first] = {at for q, at in _without_a_text(reached, (0, first)) if final[q]}
+        self.todo[0, (0, 0, False)] = None
+        while self.todo:
+            self.deadline.check(_DOING)
+            del self.todo[key := next(iter(self.todo))]
+            final, reached = self.network.frames[key[0]].dfa.final, self._reached(*key)
+            exits = {at for q, at in reached if final[q]}
+            silent = {at for q, at in _without_a_text(reached, (0, key[1])) if final[q]}
+            if (exits, silent) != (self.exits.get(key, set()), self.silent.get(key, set())):
+                self.exits[key], self.silent[key] = exits, silent
+                self.todo.update(dict.fromkeys(self.users.get(key, ())))
 
     def _call(self, key: Copy | int) -> int:
         return ~(self.number.setdefault(key, len(self.number)) + 1)
@@ -304,7 +314,7 @@ class _Levels:
         """A frame from one level to others."""
         frame = self.network.frames[k]
         nfa = SymbolNfa()
-        reached = self._reached(k, first)
+        reached = self.reached(k, first)
         states = {state: nfa.state() for state in reached}
         end = nfa.state()
         for state, moves in reached.items():

@@ -137,7 +137,7 @@ class _Builder:
         self.groups: dict[Node, str] = {}
 
     def network(self) -> Network:
-        ignore = [self._lexeme(node) for node in self.grammar.ignore]
+        ignore = [self._lexeme(node, ignored=True) for node in self.grammar.ignore]
         for name in self._reachable():
             self.home[name] = self.rule = name
             self.bodies[name] = self._node(self.grammar.rules[name].body)
@@ -185,11 +185,11 @@ class _Builder:
 
     # ---------------------------------------------------------------- reading the grammar
 
-    def _lexeme(self, node: Expression) -> int:
+    def _lexeme(self, node: Expression, *, ignored: bool = False) -> int:
         if isinstance(node, Reference):
             rule = self.grammar.rules[node.name]
             return self.lexicon.number(rule.body, rule.name, rule.priority)
-        return self.lexicon.number(node)
+        return self.lexicon.number(node, ignored=ignored)
 
     def _is_lexeme(self, name: str) -> bool:
         """Whether a rule is one lexeme. Special tokens are no text: a terminal that names some is read like a rule."""

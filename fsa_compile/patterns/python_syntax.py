@@ -394,8 +394,10 @@ class Parser:
         close = text.find(")", i)
         end = close + 1 if close >= 0 else len(text)
         if after in ("P=", "P>", "P&") or (after[:1] and (after[0] in "R&" or after[0].isdigit())):
-            what = "a back-reference" if after == "P=" else "recursion"
-            self.unsupported(f"{what} is not a regular language", i, end, fix="Write the alternatives out.")
+            what, fix = "recursion", "Texts that nest are rules of a grammar: write them as one."
+            if after == "P=":
+                what, fix = "a back-reference", "Write the alternatives out."
+            self.unsupported(f"{what} is not a regular language", i, end, fix=fix)
         if after[:1] == "(":
             self.unsupported(
                 "a conditional on a group is not supported", i, end, fix="Write both cases as alternatives: (?:a...b|c...d)."

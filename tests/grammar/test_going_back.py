@@ -10,6 +10,7 @@ from oracles.grammar_judges import parses
 
 from fsa_compile import Vocabulary, compile_grammar
 from fsa_compile.errors import ConstraintError, GrammarConflictError
+from fsa_compile.grammar import grammar_machine
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
 
@@ -143,3 +144,39 @@ def test_what_ends_within_characters_is_gone_back_over():
     machine, judge = machine_of(parse_lark(grammar, mode="longest")), lark.Lark(grammar, parser="lalr")
     for text in ("aé", "aê", "aêaé", "éa", "aëê", "a", "aèê", "ê"):
         assert machine.accepts(text.encode()) == parses(judge, text), text
+
+
+def test_what_going_back_cannot_remove_is_told_without_going_back(monkeypatch):
+    """A call is never read beside a longer match; nor does going back undo a call that is possible beside a lexeme."""
+    tried = list[bool]()
+
+    class Noted(grammar_machine.FrameBuilder):
+        def __init__(self, *args, back, **options):
+            tried.append(back)
+            super().__init__(*args, back=back, **options)
+
+    monkeypatch.setattr(grammar_machine, "FrameBuilder", Noted)
+    cannot_go_back = 'start: e+\ne: A | M | "(" e ")"\nA: "a"\nM: "a(b"\n%call e'
+    two_ways = 'start: ("(" "x" | e)+\ne: "(" e? ")"\nX: "y" | "yzz"\n%ignore X\n%call e'
+    for grammar, why in ((cannot_go_back, "cannot go back that far"), (two_ways, "two ways")):
+        with pytest.raises(GrammarConflictError, match=why):
+            machine_of(parse_lark(grammar))
+    assert len(tried) > 1
+    assert not any(tried)
+
+
+def test_the_way_out_is_in_the_words_of_the_grammar():
+    greedy = 'start: e\ne: "(" e ")" | N | e "&" e\nN: /\\w+|".*"/\n%ignore " "'
+    ignored = 'start: (x | C)*\nx: C "{" x* "}"\nC: /#[a-z]*;/\n%ignore C\n%call x'
+    for grammar, fix in (
+        (greedy, r'N goes on to the last " of a line: write [^"\n]*" for .*", and it ends at the first.'),
+        (ignored, "C is ignored, and also stands in start (line 1) and x (line 2): choose one"),
+    ):
+        with pytest.raises(GrammarConflictError) as caught:
+            machine_of(parse_lark(grammar))
+        assert caught.value.fix.startswith(fix)
+    machine_of(parse_lark(greedy.replace(".*", r'[^"\n]*')))
+    far = 'start: x\nx: A x A | A\nA: "a" | "a.a"\n%ignore "."'
+    with pytest.raises(GrammarConflictError) as caught:
+        machine_of(parse_lark(far))
+    assert "characters" not in caught.value.fix  # that mode ignores nothing

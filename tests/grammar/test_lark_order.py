@@ -13,6 +13,7 @@ from oracles.lark_conflicts import larks_parser
 
 from fsa_compile import Vocabulary, compile_grammar, parse_captures
 from fsa_compile.errors import ConstraintError, GrammarConflictError, UnsatisfiableError, UnsupportedGrammarError
+from fsa_compile.grammar.grammar_checks import GrammarWarning
 from fsa_compile.grammar.grammar_machine import machine_of
 from fsa_compile.grammar.lark_syntax import parse_lark
 
@@ -32,7 +33,7 @@ class Random:
         lines = [f"{name}{rng.choice(priorities)}: {self._string() if rng.random() < 0.5 else self._pattern()}" for name in self.names]
         if rng.random() < 0.3:
             last = self.letters[2]
-            lines.append(f"%ignore {rng.choice(['/ +/', chr(34) + ' ' + chr(34), f'/ ?{last}/', f'/ {last}*/', chr(34) + last + chr(34)])}")
+            lines.append(f"%ignore {rng.choice(['/ +/', chr(34) + ' ' + chr(34), f'/ ?{last}/', f'/ {last}*/', chr(34) + last + chr(34), *self.names[:2]])}")
         rule = f"({self._rule(3)})" + (f' ("(" y? ")" ({self._rule(1)})?)?' if rng.random() < 0.5 else "")
         below = [f"x: {self._rule(2, below=True)}"] if "x" in rule else []
         return "\n".join(["start: y", f"y: {rule}", *below, *lines])
@@ -40,7 +41,8 @@ class Random:
     def texts(self, grammar: str) -> list[str]:
         signs = self.letters + "()" * ("(" in grammar.split("\n")[1][5:]) + " " * ("%ignore" in grammar)
         short = ["".join(letters) for n in range(4) for letters in itertools.product(self.letters, repeat=n)]
-        return [*short, *("".join(self.rng.choices(signs, k=self.rng.randint(3, 7))) for _ in range(160))]
+        texts = [*short, *("".join(self.rng.choices(signs, k=self.rng.randint(3, 7))) for _ in range(160))]
+        return [*texts, *(map(str.swapcase, short) if '"i' in grammar else ()), *(t.capitalize() for t in short if '"i' in grammar)]
 
     def _rule(self, depth: int, *, below: bool = False) -> str:
         kind = self.rng.random()
@@ -54,13 +56,14 @@ class Random:
         return f"({parts[0]}){self.rng.choice('*+?')}" if kind < 0.9 or below else "x"
 
     def _string(self) -> str:
-        return f'"{"".join(self.rng.choices(self.letters, k=self.rng.choice([1, 1, 2, 2, 3])))}"'
+        any_case = "i" * (self.letters == "abc" and self.rng.random() < 0.2)
+        return f'"{"".join(self.rng.choices(self.letters, k=self.rng.choice([1, 1, 2, 2, 3])))}"{any_case}'
 
     def _pattern(self) -> str:
         rng, (a, b, c) = self.rng, self.letters
 
         def one() -> str:
-            return rng.choice([a, b, c, f"[{a}{b}]", f"[{b}{c}]", f"[{a}{b}{c}]"])
+            return rng.choice([a, b, c, f"[{a}A]" if a == "a" else a, f"[{a}{b}]", f"[{b}{c}]", f"[{a}{b}{c}]"])
 
         body = "".join(one() + rng.choice(["", "", "+", "*", "?", "+?"]) for _ in range(rng.choice([1, 2, 3])))
         if rng.random() < 0.2:
@@ -70,6 +73,7 @@ class Random:
         return f"/{f'(?!{a}{b})' * (rng.random() < 0.1)}{body}/"
 
 
+@pytest.mark.filterwarnings("ignore:. is ignored, so Lark:fsa_compile.grammar.grammar_checks.GrammarWarning")
 def test_random_grammars(tally):
     for rng in tally.cases(150, least=3_000):
         made = Random(rng)
@@ -107,6 +111,11 @@ READ = {
     ('start: A | B\nA.2: "a"\nB: /[ab]+/', "ab"): (True, False),
     ('start: "if" X | X\nX: /[a-z]+/', "iffy"): (True, True),
     ('start: X | "aéé"\nX.1: /aé(?!é)/', "aéé"): (True, True),
+    ('start: "if"i "1" | X "2"\nX: /[a-zA-Z]+/', "IF1"): (True, True),
+    ('start: "if"i "1" | X "2"\nX: /[a-zA-Z]+/', "iF2"): (False, False),
+    ('start: "IF"i "1" | X "2"\nX: /[a-z]+/', "if2"): (False, True),
+    ('start: D D\nD: "c"i\n%ignore "c"', "cc"): (False, True),
+    ('start: (A | B)+\nA: "cc"\nB.1: "c"\n%ignore "c"', "ccc"): (True, True),
 }
 
 
@@ -122,8 +131,8 @@ def test_what_is_read_otherwise_than_by_the_longest_match():
     [
         ('start: T\nT: /a|b/ "c"', "joins the alternatives"),
         ('start: T\nA: /a|[|]b/\nT: A "c"', "joins the alternatives"),
-        ('start: T\nT: "a"\n%ignore T', "reads it in no rule"),
-        ('start: "IF"i "1" | /[a-z]+/ "2"', "written exactly so"),
+        ('start: "ab"i "1" | /[abc]+/ "2" | /[A-C]+/ "3"', "which spellings"),
+        ('start: "if"i "1" | /[a-z]+/ "2"', "which spellings"),
         ('start: "-" "b"? | X\nX: /[a-]+(?!b)/', "condition of the pattern"),
         ('start: "if" | X\nX: /(?<!x)[a-z]+/', "condition of the pattern"),
         ("start: A\nA: /(?:c+|c[ab])(?!ab)/", "order of alternatives"),
@@ -137,6 +146,18 @@ def test_what_is_read_otherwise_than_by_the_longest_match():
 def test_what_is_not_followed_is_refused(grammar, why):
     with pytest.raises(UnsupportedGrammarError, match=why):
         compile_grammar(grammar, BYTES, mode="lark")
+
+
+def test_what_is_ignored_stands_in_no_rule():
+    """It is dropped wherever it stands, but Lark looks for what may stand before it: behind an A, `b` is a B that leads nowhere."""
+    grammar = 'start: (A T? x)+\nx: "c" | T B | B T | "(" start ")" | N\nA: "a"\nB: /b/\nN: /[bc]+/\nT: "t"\n%ignore T'
+    with pytest.warns(GrammarWarning, match=r"T is ignored, so .* no rule: .* in start \(line 1\), x \(line 2\)"):
+        machine = machine_of(parse_lark(grammar, mode="lark"))
+    parser = lark.Lark(grammar, parser="lalr")
+    texts = ["".join(signs) for n in range(6) for signs in itertools.product("abct()", repeat=n)]
+    judged = [parses(parser, text) for text in texts]
+    assert [machine.accepts(text.encode()) for text in texts] == judged
+    assert 100 < sum(judged) < len(judged) / 2
 
 
 def test_alternatives_in_brackets_are_joined_as_they_are():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fsa_compile.arrays.bit_sets import members, union
 from fsa_compile.automata.symbol_dfa import SymbolDfa
 from fsa_compile.grammar.frame_actions import first_symbols
@@ -10,20 +12,22 @@ from fsa_compile.grammar.lexing.terminals import Terminal
 
 def first_and_last(frames: list[SymbolDfa]) -> tuple[list[int], list[int]]:
     """Per frame the terminals (bit sets) that its texts may begin and end with."""
-    first, last = [0] * len(frames), [0] * len(frames)
+    begins = [list(dfa.arcs[0]) for dfa in frames]
+    ends = [list({s for arcs in dfa.arcs for s, target in arcs.items() if dfa.final[target]}) for dfa in frames]
+    return _reached_by_calls(begins), _reached_by_calls(ends)
+
+
+def _reached_by_calls(symbols: list[list[int]]) -> list[int]:
+    """Per frame the terminals (a bit set) among some of its symbols, and of the frames that are called by these."""
+    out = [0] * len(symbols)
     changed = True
     while changed:
         changed = False
-        for k, dfa in enumerate(frames):
-            begin = terminals_of(dfa.arcs[0], first)
-            end = 0
-            for arcs in dfa.arcs:
-                for symbol, target in arcs.items():
-                    if dfa.final[target]:
-                        end |= 1 << symbol if symbol >= 0 else last[~symbol]
-            changed |= (begin, end) != (first[k], last[k])
-            first[k], last[k] = begin, end
-    return first, last
+        for k, some in enumerate(symbols):
+            found = terminals_of(some, out)
+            changed |= found != out[k]
+            out[k] = found
+    return out
 
 
 def contexts_of(count: int, frames: list[SymbolDfa], ignore: list[int]) -> set[int]:
@@ -66,7 +70,7 @@ def following(terminals: list[Terminal], frames: list[SymbolDfa], ignore: list[i
     return follow, [union(begin[t] for t in members(after)) for after in follow]
 
 
-def terminals_of(arcs: dict[int, int], first: list[int]) -> int:
+def terminals_of(arcs: Iterable[int], first: list[int]) -> int:
     """The terminals (a bit set) that may be read first from a state with these arcs."""
     mask = 0
     for symbol in arcs:

@@ -43,7 +43,7 @@ from fsa_compile.grammar.frame_actions import first_symbols
 from fsa_compile.grammar.grammar_tree import Grammar
 from fsa_compile.grammar.lexing.follow_sets import contexts_of, following, places_of
 from fsa_compile.grammar.lexing.forbidden_ends import guard_ends, settle_conditions
-from fsa_compile.grammar.lexing.lark_order import rank_in_lark, refuse_other_readings, set_precedence
+from fsa_compile.grammar.lexing.lark_order import rank_in_lark, set_precedence
 from fsa_compile.grammar.lexing.terminal_automata import Automaton, difference, read_beside, share_text, widest
 from fsa_compile.grammar.lexing.terminals import Lexicon, Terminal
 from fsa_compile.grammar.lexing.whole_characters import Characters
@@ -85,8 +85,7 @@ def settle(
     )
     contexts = contexts_of(len(original), frames, ignore)
     if contextual:
-        refuse_other_readings(lexicon.terminals, frames, ignore, grammar)
-        set_precedence(lexicon.terminals, original, contexts, ignore, grammar, deadline)
+        set_precedence(lexicon, original, contexts, ignore, grammar, deadline)
         ranks = sorted(range(len(original)), key=rank_in_lark(lexicon.terminals, ignore))
     else:
         ranks = sorted(range(len(original)), key=lambda i: rank_of(lexicon.terminals[i], i))

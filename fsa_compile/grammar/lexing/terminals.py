@@ -178,19 +178,21 @@ class Lexicon:
         self.apart: tuple[int, ...] = ()
         """Sets of bytes that are classes, or several classes, of their own."""
 
-    def number(self, node: Expression, name: str = "", priority: int = 0) -> int:
+    def number(self, node: Expression, name: str = "", priority: int = 0, *, ignored: bool = False) -> int:
         """Number of the terminal that an expression is.
 
         Args:
           name: its name, if it has one.
           priority: of the named terminal.
+          ignored: whether it stands behind `%ignore`, where to Lark it is never a named terminal.
 
         Raises:
           UnsupportedGrammarError: the expression is no regular language of text.
           GrammarError: a pattern in it is wrong.
         """
         key = self._key(node, ())
-        if not name and key in self._named:  # the same expression is that terminal
+        own = bool(name) or (ignored and self._grammar.mode == "lark")
+        if not own and key in self._named:  # the same expression is that terminal
             name = self._named[key].name
             node, priority = self._named[key].body, self._named[key].priority
         told = key, priority, name if self._grammar.mode == "lark" else ""  # to Lark names of one expression are two terminals
@@ -200,7 +202,8 @@ class Lexicon:
             automaton, nullable = self._automaton(key, node)
             shown = name or self._grammar.text[node.start : node.end]
             made = Terminal(shown, priority, self._is_literal(node), key, node.start, node.end, automaton, nullable)
-            made.size, made.sort_name = self._size(node, name), name or self._name_in_lark(node)
+            made.size = self._size(node, name)
+            made.sort_name = name or (f"__IGNORE_{found}" if own else self._name_in_lark(node))
             self.terminals.append(made)
         return found
 
