@@ -45,6 +45,8 @@ def tokenize(source: GrammarText) -> list[Token]:
             if out[-1].kind == "directive" and (name := text[out[-1].start : at]) in BLOCKS:
                 out.append(Token("block", *block_span(source, name, at)))
                 at = out[-1].end
+            elif out[-1].kind == "directive" and name == "%module":
+                depth = 0  # no bracket goes on in another file
             depth = max(0, depth + (out[-1].kind in "([{") - (out[-1].kind in ")]}"))
     out.append(Token("end", len(text), len(text)))
     return out

@@ -176,6 +176,13 @@ def test_what_is_wrong_is_said_with_its_place(text, what, fix):
     assert fix in caught.value.fix
 
 
+@pytest.mark.parametrize("end", ["%import", "%import .", "%import m", "%import .m.", "%import (", "%import .m (", '"', "%module"])
+def test_files_that_are_not_well_formed_are_told_with_their_place(end, tmp_path):
+    text = read_grammar(written(tmp_path, {"main": f'start: "a"\n{end}', "m": 'a: "x"'}))
+    with pytest.raises(GrammarError, match="line 2"):
+        parse_lark(text)
+
+
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ConstraintError, match="cannot be read"):
         read_grammar(tmp_path / "none.lark")

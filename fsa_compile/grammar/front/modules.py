@@ -34,8 +34,8 @@ def read_grammar(path: str | Path, *, import_paths: Iterable[str | Path] = ()) -
 
     Args:
       path: a file in Lark's syntax; other files are read as they are.
-      import_paths: folders in which modules are looked for first. Then come the folder of the file that imports, and the
-        grammars of the package `lark`, if it is installed. `common` is built in.
+      import_paths: folders in which modules are looked for first. Then come, for `%import .module`, the folder of the file that
+        imports, and the grammars of the package `lark`, if it is installed. `common` is built in.
 
     Returns:
       A text for `compile_grammar`: a line `%module name` stands before every module.
@@ -98,7 +98,7 @@ def _needed(text: str) -> Iterator[tuple[str, bool]]:
             names.append(text[tokens[at].start : tokens[at].end])
             at += 1 + (tokens[at + 1].kind == ".")
         if tokens[at].kind != "(":
-            names.pop()
+            names = names[:-1]
         if names:
             yield ".".join(names), relative
 
@@ -115,7 +115,8 @@ def sections_of(source: GrammarText) -> dict[str, list[Token]]:
         if token.kind != "directive" or source.text[token.start : token.end] != "%module":
             section.append(token)
             continue
-        section.append(Token("end", token.start, token.start))
+        end = len(source.text[: token.start].rstrip())
+        section.append(Token("end", end, end))
         end = token.end
         while (part := next(words)).kind in ("name", "."):
             end = part.end
