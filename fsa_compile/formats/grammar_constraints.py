@@ -56,8 +56,8 @@ def compile_grammar(
     """Compiles a context-free grammar, written in Lark's syntax or in GBNF.
 
     Args:
-      text: the grammar; `fsa_compile.library.grammar_text(name)` has ready ones. `%json {...}` in it is a JSON Schema, whose
-        values are written as `compile_json_schema` has them by default.
+      text: the grammar; `fsa_compile.library.grammar_text(name)` has ready ones, and `read_grammar(path)` reads a file with its
+        imports. `%json {...}` in it is a JSON Schema, whose values are written as `compile_json_schema` has them by default.
       tokenizer: see `compile_language`.
       start: the start rule; by default `start` in Lark's syntax, `root` in GBNF.
       syntax: "lark" or "gbnf"; None tells them apart by GBNF's `::=`.

@@ -23,7 +23,6 @@ from fsa_compile.grammar.templates import Definition, TemplateUse
 from fsa_compile.inputs.guard import guarded
 
 Renaming: TypeAlias = Callable[[str], str]
-_GBNF = re.compile(r"^[ \t]*[A-Za-z][\w-]*[ \t]*::=", re.M)
 _NAME = re.compile(r"\w+(\.\w+)*").fullmatch
 _MOST_MODULES = 100
 
@@ -33,7 +32,7 @@ def read_grammar(path: str | Path, *, import_paths: Iterable[str | Path] = ()) -
     """The text of a grammar's file, with the modules that it imports behind it.
 
     Args:
-      path: a file in Lark's syntax; other files are read as they are.
+      path: a file in Lark's syntax; one in GBNF, which imports nothing, is read as it is.
       import_paths: folders in which modules are looked for first. Then come, for `%import .module`, the folder of the file that
         imports, and the grammars of the package `lark`, if it is installed. `common` is built in.
 
@@ -43,10 +42,12 @@ def read_grammar(path: str | Path, *, import_paths: Iterable[str | Path] = ()) -
     Raises:
       ConstraintError: a file cannot be read, or two files are the same module.
     """
-    path, folders = Path(path), [Path(folder) for folder in import_paths]
+    places = None if isinstance(import_paths, str) or not isinstance(import_paths, Iterable) else list(import_paths)
+    if places is None or not all(isinstance(place, str | Path) for place in (path, *places)):
+        what = f"read_grammar takes a path and a list of folders, not {path!r:.60} and {import_paths!r:.60}"
+        raise ConstraintError(what, fix='Write read_grammar("a.lark", import_paths=["folder"]).')
+    path, folders = Path(path), [Path(place) for place in places]
     text = _read(path)
-    if path.suffix == ".gbnf" or _GBNF.search(text):
-        return text
     parts, files, todo = [text], dict[str, Path](), [("", path, text)]
     for module, file, source in todo:  # grows
         for name, relative in _needed(source):
@@ -68,7 +69,7 @@ def read_grammar(path: str | Path, *, import_paths: Iterable[str | Path] = ()) -
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # a name with a zero byte, bytes that are no UTF-8
         raise ConstraintError(f"the grammar {str(path)!r} cannot be read: {error}", fix="Give the file's path.") from None
 
 
