@@ -238,7 +238,7 @@ class GrammarError(ConstraintError):
         line = text[begin:].partition("\n")[0].removesuffix("\r").replace("\t", " ")
         shown = _caret(line, self.start - begin, max(min(self.end - begin, len(line)), self.column))
         place = f"line {self.line}, column {self.column}"
-        if modules := list(re.finditer(r"^%module[ \t]+([\w.]+)", text[: self.start], re.M)):
+        if modules := list(re.finditer(r"^[ \t]*%module[ \t]+([\w.]+)", text[: self.start], re.M)):
             place += f", in line {text.count(chr(10), modules[-1].start(), begin)} of module {modules[-1][1]}"
         super().__init__(f"{what} ({place})", where=shown, fix=fix)
 

@@ -97,6 +97,29 @@ RIGHT: tuple[GrammarCase, ...] = (
         ("1+", "^1", "1^", "12", "(1", ""),
     ),
     GrammarCase(
+        "modules, one of which imports the other under another name",
+        "lark",
+        r"""
+        start: "{" [pairs{entry}] "}"
+        entry: KEY "=" value
+        value: sum | KEY
+        KEY.1: /[a-z]+/
+        %import .parts.pairs
+        %import .parts.sums -> sum
+        %ignore " "
+        %module parts
+        pairs{x}: x (";" x)*
+        sums: term ("+" term)*
+        term: NUMBER | "(" sums ")"
+        %import .digits.INT -> NUMBER
+        %ignore "_"
+        %module digits
+        INT: /0|[1-9][0-9]*/
+        """,
+        ("{}", "{a=1}", "{ab = (1+ 20) ;c=d}", "{a=((0))+1;b=0}"),
+        ("", "{a}", "{a=01}", "{a=1_0}", "{a=(1+b)}", "{a=1;}", "{=1}"),
+    ),
+    GrammarCase(
         "lists from templates",
         "lark",
         r"""
